@@ -941,6 +941,7 @@ class NamedHead(TypedDict):
     low: float
     high: float
     broken: float
+    selected: float
 
 
 class TraceResult(TypedDict):
@@ -956,6 +957,7 @@ class TraceResult(TypedDict):
     group: TracedSuite
     data: Mapping[str, Any]
     named: list[NamedHead]
+    unstable: list[NamedHead]
     search: Mapping[str, Any] | None
     circuit_sha256: str | None
 

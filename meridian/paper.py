@@ -11,7 +11,7 @@ from typing import Any
 
 import results_io
 from meridian import figures, tables
-from meridian.figures import geometry, geometry_csv, static
+from meridian.figures import behaviour, geometry, geometry_csv, static
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 from meridian.tables import escaped
@@ -64,17 +64,31 @@ def write_geometry(path: Path, settings: Mapping[str, Any]) -> Written:
     UserError for an unknown setting, and if the folder has no such results.
     """
     check(settings)
-    drawn = {figure.name: figure for figure in geometry.build(path)}
-    names = chosen(list(drawn), settings["only"])
-    shown = [figure for name, figure in drawn.items() if name in names]
+    drawn = list(geometry.build(path))
+    shown = _draw(drawn, path, settings)
+    for figure in shown:
+        results_io.write_text(path / FIGURES / f"{figure.name}.csv", geometry_csv.of(figure))
+    return Written(path, [figure.name for figure in shown], [])
+
+
+def write_suites(path: Path, settings: Mapping[str, Any]) -> Written:
+    """Figures of a run of `suite=...` in `path`: failure rates, and risk against coverage. UserError for an unknown setting."""
+    check(settings)
+    shown = _draw(list(behaviour.of_suites(path)), path, settings)
+    return Written(path, [figure.name for figure in shown], [])
+
+
+def _draw(drawn: Sequence[Figure], path: Path, settings: Mapping[str, Any]) -> list[Figure]:
+    """Those of the figures that `settings.only` names as files with captions; returns them."""
+    names = chosen([figure.name for figure in drawn], settings["only"])
+    shown = [figure for figure in drawn if figure.name in names]
     for figure in shown:
         static.write(
             figure, path / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
         )
-        results_io.write_text(path / FIGURES / f"{figure.name}.csv", geometry_csv.of(figure))
     if shown:
-        _write_captions(list(drawn.values()), path / FIGURES, settings["width"])
-    return Written(path, [figure.name for figure in shown], [])
+        _write_captions(drawn, path / FIGURES, settings["width"])
+    return shown
 
 
 def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:

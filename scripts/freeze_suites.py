@@ -3,6 +3,9 @@
 python -m scripts.freeze_suites                     all suites of the catalogue
 python -m scripts.freeze_suites a10_padding_ioi     some of them, or folders of one's own
 python -m scripts.freeze_suites --check             writes nothing; exit 1 if a lock is not as declared
+
+Every line says what the suite can show: the upper end of its failure rate's interval if nothing fails. A gate below it, which no
+model could pass, is refused.
 """
 
 from __future__ import annotations
@@ -13,19 +16,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import results_io
-from suites import declaration, lock
+from suites import declaration, lock, sizing
 
 
-def freeze(suite: str | Path) -> tuple[declaration.Declaration, str, bool]:
-    """A suite's declaration, the text of its lock, and whether the lock on disk differs from it.
+def freeze(suite: str | Path) -> tuple[declaration.Declaration, str, bool, sizing.Size]:
+    """A suite's declaration, the text of its lock, whether the lock on disk differs from it, and what the suite can show.
 
-    UserError for what cannot be loaded again: the mode's own check of the items runs before anything is written.
+    UserError for what cannot be loaded again, and for a gate that cannot be passed: both are checked before anything is written.
     """
     declared = declaration.read(declaration.find(suite))
     text = lock.freeze(declared)
-    declaration.build(declared, lock.parse(text, declared))
+    built = declaration.build(declared, lock.parse(text, declared))
+    sizing.require_passable(built, declared.file)
     path = declared.folder / lock.FILE
-    return declared, text, not path.exists() or path.read_bytes() != text.encode()
+    return declared, text, not path.exists() or path.read_bytes() != text.encode(), sizing.of(built)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = 0
     try:
         for suite in chosen.suites or declaration.names():
-            declared, text, differs = freeze(suite)
+            declared, text, differs, size = freeze(suite)
             stale += differs
             if differs and not chosen.check:
                 results_io.write_text(declared.folder / lock.FILE, text)
             state = "as it was" if not differs else "differs" if chosen.check else "frozen"
-            print(f"{declared.data['id']} {declared.data['version']}: {text.count(chr(10)) - 1} items, {state}")
+            print(f"{declared.data['id']} {declared.data['version']}: {text.count(chr(10)) - 1} items, {state}; {size}")
     except results_io.UserError as error:
         print(error, file=sys.stderr)
         return 2

@@ -32,9 +32,9 @@ class _Loader(yaml.SafeLoader):
 def names() -> list[str]:
     """The ids of the catalogue's suites, sorted by mode and then by name."""
 
-    def mode_number(name: str) -> int:
+    def mode_number(name: str) -> tuple[str, int]:
         digits = name.split("_")[0][1:]
-        return int(digits) if digits.isdigit() else 1000  # suites that are not named after a mode come last
+        return (name[:1], int(digits)) if digits.isdigit() else ("~", 0)  # suites not named after a mode come last
 
     known = (path.parent.name for path in CATALOGUE.glob(f"*/{FILE}"))
     return sorted(known, key=lambda name: (mode_number(name), name))
@@ -87,14 +87,14 @@ def read(folder: Path) -> Declaration:
         )
     if declaration.scorer:
         scorers.check(declaration.scorer, declaration.file)
-    parameters = modes.MODES[declaration.data["mode"]].PARAMETERS
+    parameters = modes.EVERY[declaration.data["mode"]].PARAMETERS
     schema.check(declaration.data.get("parameters", {}), parameters, declaration.file, "parameters")
     return declaration
 
 
 def _with_known_modes(published: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a suite, which leaves the failure modes open, with those that `suites.modes` finds."""
-    known = schema.one_of(list(modes.MODES), published["properties"]["mode"]["description"])
+    known = schema.one_of(list(modes.EVERY), published["properties"]["mode"]["description"])
     return {**published, "properties": {**published["properties"], "mode": known}}
 
 

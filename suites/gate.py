@@ -6,6 +6,9 @@
 3. McNemar's p are corrected over all metrics (Benjamini-Hochberg).
 4. fail: significant, and a loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with items
    enough to show a loss of the margin. Anything else is inconclusive, which is not a pass.
+5. Where the candidate has no verdict on an item that the baseline has one on (it no longer gets the original right), the items
+   are compared twice: over those judged in both runs, and over all that the baseline was judged on, a missing verdict counted as
+   a loss. Both are stated, and the worse of the two counts. A call that failed is no loss.
 
 Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`). The latter suits
 many small suites: each can still fail the gate, but one with too few items to show anything does not hold it up.
@@ -31,9 +34,11 @@ from rich.text import Text
 
 import results_io
 from results_io import UserError
+from suites import sizing
 from suites.estimate import Estimate, missing
 from suites.judging import for_gate
 from suites.log import environment
+from suites.outcome import UNCHANGED
 from suites.statistics import agreement, effect_size, multiplicity, paired, power, proportions
 
 NUMBER, NAME = "151", "regression_gate"
@@ -42,7 +47,7 @@ DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
 GRADED, WINS = "judged_pass_rate", "win_rate_against_baseline"  # by a judge that may be deployed
 METRICS = ("pass_rate", "accuracy", GRADED, WINS)
 UNGRADED = "the answers of both runs have to be graded: python run.py judge do=grade"
-MISSING_LOST = "{metric}, missing verdicts as losses"
+JUDGED, AS_LOSS = "judged_in_both", "missing_as_loss"  # the two analyses of a metric
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
 TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -56,11 +61,18 @@ Matched = tuple[Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]]
 
 @dataclass(frozen=True)
 class ScoredItem:
-    """One item of a run: what identifies it, the sampling unit it belongs to, and its outcome by metric (None: not judged)."""
+    """One item of a run: what identifies it, the sampling unit it belongs to, and its outcome by metric (None: not judged).
+
+    `confidence`: the probability of its first output, None where the model gives none.
+
+    `excused`: a missing verdict is none of the model's doing, since its call failed, or its tokenizer reads the change as none.
+    """
 
     hash: str
     cluster: str
     outcomes: Mapping[str, bool | None]
+    excused: bool = False
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,11 @@ class MetricVerdict:
     `baseline` and `candidate`: each rate over the items that its run was judged on. `adjusted_p`: McNemar's p, or the larger one
     of whole clusters, corrected over the family. `noninferiority_p`: of "worse by the margin or more". `detectable`: smallest
     difference that the items show with the declared power. `effect`: Cohen's h of the two rates over shared items.
+    `shift`: Cohen's d of the outputs' probabilities, beside the accuracy. `for_width`: items like these for an interval of .10
+    around the candidate's rate.
     `reproducibility`: share of them with the same verdict in both runs. `required`: whether the gate's pass needs this one's.
+    `analysis`: over the items that both runs were judged on, or over the baseline's with `missing` verdicts of the candidate
+    counted as losses.
     """
 
     suite: str
@@ -98,10 +114,14 @@ class MetricVerdict:
     reproducibility: Estimate | None = None
     floor: float | None = None
     required: bool = True
+    analysis: str = JUDGED
+    missing: int = 0
+    shift: Estimate | None = None
+    for_width: int | None = None
 
     @property
     def name(self) -> str:
-        return f"{self.suite}.{self.metric}"
+        return f"{self.suite}.{self.metric}" + ("" if self.analysis == JUDGED else f".{self.analysis}")
 
 
 @dataclass(frozen=True)
@@ -167,10 +187,13 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
             suite, item = line["suite_id"], line["item_id"]
             identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
             cluster = line.get("cluster") or item
+            excused = first.get("error") is not None or line["detection"].get("subtype") == "error"
+            excused |= line["detection"].get("reason") == UNCHANGED
+            sure = (first.get("confidence") or {}).get("value")
         except (KeyError, IndexError, TypeError) as error:
             raise UserError(f"line {number} of the scores of {name} lacks {error}; score the run again") from error
         _require_kinds(f"line {number} of the scores of {name}", (suite, item, cluster), (failed, first["correct"]))
-        suites.setdefault(suite, {})[item] = ScoredItem(identity, cluster, outcomes)
+        suites.setdefault(suite, {})[item] = ScoredItem(identity, cluster, outcomes, excused, sure)
     if not suites:
         raise UserError(f"{name} has no scored items; expected a run with at least one suite: run the suites first")
     return RunScores(name, suites, sha256)
@@ -210,17 +233,19 @@ def compare(
     if chosen["require"] == "pooled":
         matched = {POOLED: _pooled(matched), **matched}
     measured = [
-        _measure(suite, metric, pair, chosen)
+        _measure(suite, metric, analysed, chosen, missing_)
         for suite, pair in matched.items()
         for metric in chosen["metrics"]
         if metric not in (GRADED, WINS)
         # a suite without a scorer has no accuracy
         if metric == "pass_rate" or any(item.outcomes[metric] is not None for item in pair[0].values())
+        for analysed, missing_ in ((pair, 0), _as_losses(pair, metric))
+        if analysed is not None
     ]
-    measured += [one for one in by_judge if one.metric.startswith(GRADED)]
+    measured += [one for one in by_judge if one.metric == GRADED]
     family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", chosen["alpha"])
     metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
-    metrics += tuple(one for one in by_judge if one.metric.startswith(WINS))
+    metrics += tuple(one for one in by_judge if one.metric == WINS)
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
     return GateVerdict(
@@ -352,8 +377,25 @@ def _pooled(matched: Mapping[str, Matched]) -> Matched:
     return joined(0), joined(1)
 
 
-def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, Any]) -> MetricVerdict:
-    """Everything about one metric but the correction over the family and the verdict."""
+def _as_losses(pair: Matched, metric: str) -> tuple[Matched | None, int]:
+    """The baseline's judged items, a verdict that the candidate lacks counted as a loss, and how many; None if it lacks none."""
+    before, after = pair
+    judged = [name for name, item in before.items() if item.outcomes[metric] is not None]
+    lost = {name for name in judged if after[name].outcomes[metric] is None and not after[name].excused}
+    if not lost:
+        return None, 0
+    changed = {
+        name: replace(after[name], outcomes={**after[name].outcomes, metric: False}) if name in lost else after[name]
+        for name in judged
+    }
+    return ({name: before[name] for name in judged}, changed), len(lost)
+
+
+def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, Any], lost: int = 0) -> MetricVerdict:
+    """Everything about one metric but the correction over the family and the verdict. `lost`: verdicts counted as losses.
+
+    A floor is for rates that were observed, and not for those.
+    """
     a, b = ({item: scored.outcomes[metric] for item, scored in side.items()} for side in matched)
     table = paired.cells(a, b)
     reason = _too_few(a, b, table, settings)
@@ -368,14 +410,21 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
         baseline=_rate(matched[0], metric),
         candidate=_rate(matched[1], metric),
         detectable=none,
-        floor=settings["floors"].get(suite, settings["floor"]),
+        floor=None if lost else settings["floors"].get(suite, settings["floor"]),
         required=suite == POOLED or settings["require"] == "each_suite",
+        analysis=AS_LOSS if lost else JUDGED,
+        missing=lost,
     )
     if reason is not None:
         return found
     judged = [item for item in a if a[item] is not None and b[item] is not None]
     changes = [int(bool(b[item])) - int(bool(a[item])) for item in judged]
-    found = replace(found, reproducibility=agreement.reproducibility(a, b))
+    found = replace(
+        found,
+        reproducibility=agreement.reproducibility(a, b),
+        shift=_shift(matched) if metric == "accuracy" else None,
+        for_width=sizing.items_for_width(found.candidate),
+    )
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
 
 
@@ -400,15 +449,9 @@ def _graded(suite: str, pair: Matched, judged: for_gate.Judged, settings: Mappin
         for side, given in zip(pair, grades, strict=True)
     ]
     found = [_measure(suite, GRADED, (sides[0], sides[1]), settings)]
-    lacking = [
-        name
-        for name, item in sides[0].items()
-        if item.outcomes[GRADED] is not None and sides[1][name].outcomes[GRADED] is None
-    ]
-    if lacking and suite in judged.grades:
-        lost = {**sides[1], **{name: replace(sides[1][name], outcomes={GRADED: False}) for name in lacking}}
-        second = _measure(suite, GRADED, (sides[0], lost), settings)
-        found.append(replace(second, metric=MISSING_LOST.format(metric=GRADED)))
+    as_losses, lost = _as_losses((sides[0], sides[1]), GRADED)
+    if as_losses is not None and suite in judged.grades:
+        found.append(_measure(suite, GRADED, as_losses, settings, lost))
     doubt = judged.doubts.get(suite) if suite in judged.grades else UNGRADED
     found = [replace(one, required=True) for one in found]
     return [one if doubt is None else replace(one, reasons=(doubt,), adjusted_p=None, floor=None) for one in found]
@@ -420,9 +463,9 @@ def _won(suite: str, wins: for_gate.Wins, settings: Mapping[str, Any]) -> list[M
     """
     margin = settings["margins"].get(suite, settings["margin"])
     none = missing("insufficient_data", wins.doubt or "not compared", "share of pairs")
-    rates = {WINS: wins.rate or none, MISSING_LOST.format(metric=WINS): wins.with_losses}
+    rates = {JUDGED: wins.rate or none, AS_LOSS: wins.with_losses}
     found = []
-    for metric, rate in rates.items():
+    for analysis, rate in rates.items():
         if rate is None:
             continue
         verdict, reason = _won_by(rate, margin)
@@ -433,7 +476,7 @@ def _won(suite: str, wins: for_gate.Wins, settings: Mapping[str, Any]) -> list[M
         even = Estimate(0.5, "share of pairs", rate.n)
         detectable = missing("not_applicable", "a win rate passes by its interval alone", "share of pairs", rate.n)
         verdicts = (verdict, (reason,) if reason else ())
-        found.append(MetricVerdict(suite, metric, *verdicts, margin, delta, even, rate, detectable))
+        found.append(MetricVerdict(suite, WINS, *verdicts, margin, delta, even, rate, detectable, analysis=analysis))
     return found
 
 
@@ -446,6 +489,21 @@ def _won_by(rate: Estimate, margin: float) -> tuple[VerdictName, str]:
     if rate.ci.low > 0.5 - margin:
         return "pass", ""
     return "inconclusive", f"a win rate under {0.5 - margin:g} is not excluded: {shown}"
+
+
+def _shift(matched: Matched) -> Estimate:
+    """Cohen's d of the probability that the candidate gave its output against the baseline's, over items where both have one.
+
+    Descriptive: the items of a cluster are alike, which its interval does not count, so it is left out where they are.
+    """
+    both = [
+        (before.confidence, matched[1][name].confidence, before.cluster)
+        for name, before in matched[0].items()
+        if before.confidence is not None and matched[1][name].confidence is not None
+    ]
+    found = effect_size.cohen_d([one for one, _, _ in both], [other for _, other, _ in both])
+    dependent = len({cluster for _, _, cluster in both}) < len(both)
+    return replace(found, ci=None, assumptions=("no interval: items come in clusters",)) if dependent else found
 
 
 def _rate(items: Mapping[str, ScoredItem], metric: str) -> Estimate:
@@ -508,7 +566,10 @@ def _failures(one: MetricVerdict, alpha: float) -> list[str]:
         found.append(f"{one.candidate.value:.3f} is under the floor of {one.floor:g}")
     lost = one.delta.value is not None and one.delta.value <= -one.margin + SLACK
     if lost and one.adjusted_p is not None and one.adjusted_p < alpha:
-        found.append(f"lost {-one.delta.number:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g})")
+        counted = f", {one.missing} missing verdicts counted as losses" if one.missing else ""
+        found.append(
+            f"lost {-one.delta.number:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g}){counted}"
+        )
     return found
 
 
@@ -546,6 +607,8 @@ def _record(one: MetricVerdict) -> dict[str, Any]:
         "suite": one.suite,
         "family": "R",
         "role": "confirmatory" if one.required else "exploratory",
+        "analysis": one.analysis,
+        "missing_as_loss": one.missing,
         "direction": "higher is better",
         "baseline": {"value": one.baseline.value, "kind": "measured", "source": "baseline run"},
         "candidate": {"value": one.candidate.value, "ci": one.candidate.ci and asdict(one.candidate.ci)},
@@ -555,6 +618,10 @@ def _record(one: MetricVerdict) -> dict[str, Any]:
         "reproducibility": None
         if same is None or same.value is None
         else {"value": same.value, "unit": same.unit, "n": same.n, **same.detail},
+        "confidence_shift": None
+        if one.shift is None or one.shift.value is None
+        else {"name": one.shift.unit, "value": one.shift.value, "n": one.shift.n, **one.shift.detail},
+        "items_for_width": None if one.for_width is None else {f"{sizing.WIDTH:g}": one.for_width},
         "minimum_detectable_effect": one.detectable.value,
         "design_effect": one.design_effect,
         "threshold": {"margin": one.margin, "floor": one.floor},
@@ -574,7 +641,7 @@ def _table(verdict: GateVerdict) -> Table:
     table.add_column("verdict", no_wrap=True)
     for one in verdict.metrics:
         table.add_row(
-            one.suite if one.metric == METRICS[0] else one.name,
+            one.suite if (one.metric, one.analysis) == (METRICS[0], JUDGED) else one.name,
             str(one.delta.n),
             _number(one.baseline.value),
             _number(one.candidate.value),

@@ -19,7 +19,7 @@ from suites.log import chain, generations
 from suites.log.generations import RecordedRun, Slot
 from suites.models.base import Generation
 from suites.modes import rates
-from suites.outcome import Case, Detection, Outcome
+from suites.outcome import UNCHANGED, Case, Detection, Outcome
 from suites.statistics import proportions
 
 NAME = "scores.jsonl"
@@ -72,7 +72,7 @@ def judge(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None
     run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
         return JudgedSuite(suite, False, recorded.not_applicable, run_id=run_id, environments=environments)
-    mode = modes.MODES[suite.mode]
+    mode = modes.EVERY[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded, grades))
     estimates = mode.summarise(judged, suite.parameters)
@@ -166,8 +166,7 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
 
 def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str]) -> Detection:
     if case.item.id in unchanged:
-        reason = "the model's tokenizer reads it as the same tokens as the original: nothing was changed"
-        return Detection(None, "verified", reason, subtype="not_applicable")
+        return Detection(None, "verified", UNCHANGED, subtype="not_applicable")
     return mode.detect(case, suite.parameters)
 
 

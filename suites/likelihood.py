@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from scipy import stats
+
 from results_io import UserError
 from suites.estimate import Estimate, missing
 from suites.item import Item
@@ -122,12 +124,35 @@ def _scores(item: Item, found: Sequence[Likelihood]) -> ChoiceScores:
     )
 
 
-def summarise(scores: Sequence[ChoiceScores]) -> dict[str, Estimate]:
-    """Each of METRICS as a share of items with its Wilson interval; `detail` counts contexts cut from the left."""
+def summarise(scores: Sequence[ChoiceScores], clusters: Sequence[str] | None = None) -> dict[str, Estimate]:
+    """Each of METRICS as a share of items, with Wilson's interval for as many items as those of `clusters` [item] are worth.
+
+    `p_value`: of "not above chance", which is the mean over items of right choices / choices. `detail` counts contexts cut from
+    the left.
+    """
+    labels = [str(place) for place in range(len(scores))] if clusters is None else list(clusters)
     judged = [one for one in scores if one.right]
+    own = [label for one, label in zip(scores, labels, strict=True) if one.right]
     if not judged:
         return {metric: missing("insufficient_data", "no item has a right choice", "share") for metric in METRICS}
     detail = {"truncated": sum(one.truncated > 0 for one in judged)}
     left_out = {"no right choice": len(scores) - len(judged)} if len(judged) < len(scores) else {}
-    shares = {metric: proportions.wilson(sum(one.correct(metric) for one in judged), len(judged)) for metric in METRICS}
-    return {metric: replace(share, excluded=left_out, detail=detail) for metric, share in shares.items()}
+    chances = [len(one.right) / len(one.choices) for one in judged]
+    shares = {metric: proportions.clustered([one.correct(metric) for one in judged], own) for metric in METRICS}
+    return {
+        metric: replace(above_chance(share, chances), excluded=left_out, detail={**share.detail, **detail})
+        for metric, share in shares.items()
+    }
+
+
+def above_chance(share: Estimate, chances: Sequence[float]) -> Estimate:
+    """`share` with the p-value of "every item is right with its chance only", c_i: P(Z >= (share - mean c) / se).
+
+    se^2 = design effect * sum c_i (1 - c_i) / n^2. No test where chance is sure. Source: Wilson 1927; Kish 1965.
+    """
+    spread = math.fsum(chance * (1 - chance) for chance in chances)
+    if share.value is None or spread <= 0:
+        return share
+    error = math.sqrt(share.detail.get("design_effect", 1.0) * spread) / len(chances)
+    z = (share.value - math.fsum(chances) / len(chances)) / error
+    return replace(share, p_value=float(stats.norm.sf(z)), test="one-sided score test, accuracy at chance")

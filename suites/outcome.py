@@ -9,6 +9,7 @@ from typing import Any, Literal
 from suites.item import Item
 
 Tier = Literal["heuristic", "verified"]
+UNCHANGED = "the model's tokenizer reads it as the same tokens as the original: nothing was changed"
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from suites.estimate import Estimate, missing
 from suites.item import Leg
 from suites.judgement import JudgedSuite
 from suites.outcome import Case, Outcome
-from suites.statistics import agreement, passing
+from suites.statistics import agreement, bootstrap, passing
 
 SEED = 0  # of the bootstrap over clusters
 
 
 def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
-    """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
+    """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0, and
+    `pairwise_agreement[leg=...]` of either where there are three or more.
 
     k is 1 (the accuracy of one draw) and all of a leg's samples. A first leg with one sample is left out, as the mode judges it,
     and so is a leg that the model cannot do.
@@ -38,7 +39,31 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
             found[f"determinism[leg={leg.name}]"] = same
         else:
             found |= _passing(cases, leg)
+        if leg.samples >= agreement.MINIMUM_OUTPUTS:
+            found[f"pairwise_agreement[leg={leg.name}]"] = _agreeing(cases, leg)
     return found
+
+
+def _agreeing(cases: Sequence[Case], leg: Leg) -> Estimate:
+    """Mean over items of the share of pairs of an item's outputs that are equal once normalised; bootstrap over clusters.
+
+    An item with fewer than three outputs that are no error is left out and counted.
+    """
+    per_item = [
+        (case.cluster, agreement.pairwise_agreement([None if one.error else one.text for one in _of_leg(case, leg)]))
+        for case in cases
+    ]
+    kept = [(cluster, one.number) for cluster, one in per_item if one.status == "ok"]
+    lost = len(per_item) - len(kept)
+    excluded = {"fewer than three outputs": lost} if lost else {}
+    unit = "share of pairs"
+    if not kept:
+        return missing("insufficient_data", "no item has three outputs that are no error", unit, excluded=excluded)
+    values, clusters = [value for _, value in kept], [cluster for cluster, _ in kept]
+    if len(set(clusters)) < bootstrap.MINIMUM_CLUSTERS:
+        return Estimate(sum(values) / len(values), unit, len(values), excluded=excluded)
+    mean = bootstrap.mean(values, clusters, seed=SEED, unit=unit)
+    return replace(mean, n=len(values), excluded=excluded)
 
 
 def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:

@@ -1,4 +1,4 @@
-"""The numbered results of behavioural suites: 101-115 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
+"""The numbered results of behavioural suites: 101-116 one failure mode each, 186 on safety suites, 121 likelihoods, 131 coverage.
 
 A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
 nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import results_io
-from suites import judgement, modes, repeats
+from suites import judgement, modes, repeats, sizing
 from suites.estimate import Estimate, Interval
 from suites.judgement import RATE, VERDICT_FROM, JudgedSuite
 from suites.likelihood import METRICS, ChoiceScores
@@ -23,15 +23,26 @@ from suites.modes import quality
 from suites.outcome import Case, Detection
 from suites.statistics import effect_size
 from suites.statistics.calibration import calibration
-from suites.statistics.selective import RiskCoverage, risk_coverage
+from suites.statistics.selective import RiskCoverage, areas, risk_coverage, threshold
 
 KIND = "behaviour"
-MODE_BASE, LIKELIHOOD, COVERAGE = 100, "121", "131"
+LIKELIHOOD, COVERAGE = "121", "131"
 WORST = 10  # failures shown in full for each suite
 SEVERITIES = ("high", "medium", "low")
-BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids
+BEHAVIOUR, LIKELIHOODS, SAFETY = "B", "L", "S"  # prefixes of metric ids, and families of tests
 LOWER, HIGHER = "lower is better", "higher is better"
-GOOD = ("accuracy", "pass_at_k", "pass_hat_k", "determinism", "mode_consistency", "worst_template")  # larger is better
+GOOD = (  # larger is better
+    "accuracy",
+    "pass_at_k",
+    "pass_hat_k",
+    "determinism",
+    "mode_consistency",
+    "pairwise_agreement",
+    "worst_template",
+    "youden_j",
+    "refused_forbidden",
+)
+AT_SLA = "coverage_at_sla"
 MCNEMAR, CLEAN, CHANGED = "mcnemar", "accuracy_clean", "accuracy_changed"
 
 Role = Literal["confirmatory", "exploratory", "descriptive"]
@@ -50,17 +61,23 @@ class TestedModel:
         return results_io.sha256(self.identity)
 
 
-def write(folder: Path, judged: Sequence[JudgedSuite], subject: TestedModel, context: str | None = None) -> list[Path]:
+def write(
+    folder: Path,
+    judged: Sequence[JudgedSuite],
+    subject: TestedModel,
+    context: str | None = None,
+    sla: float | None = None,
+) -> list[Path]:
     """Every result file of these suites, in order of their numbers; returns the paths.
 
-    A mode's file holds the suites of this call and no others.
+    A mode's file holds the suites of this call and no others. `sla`: the largest risk for which 121 looks for a threshold.
     """
     by_mode: dict[str, list[JudgedSuite]] = {}
     for one in judged:
         by_mode.setdefault(one.suite.mode, []).append(one)
-    documents = [mode_document(modes.MODES[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
+    documents = [mode_document(modes.EVERY[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
     if any(one.likelihoods for one in judged):
-        documents.append(likelihood_document(judged, subject))
+        documents.append(likelihood_document(judged, subject, sla))
     documents.append(coverage_document(judged, subject, context))
     paths = []
     for document in documents:
@@ -70,8 +87,8 @@ def write(folder: Path, judged: Sequence[JudgedSuite], subject: TestedModel, con
 
 
 def number(mode: str) -> int:
-    """The number of a mode's result: 100 + that of the mode ("A9" is 109)."""
-    return MODE_BASE + int(mode[1:])
+    """`modes.number`: 100 + that of a failure mode ("A9" is 109), and a safety suite's own."""
+    return modes.number(mode)
 
 
 def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
@@ -92,7 +109,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
         },
         "records": [
             _record(
-                f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
+                f"{SAFETY if mode.ID in modes.SAFETY else BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
                 estimate,
                 one,
                 subject,
@@ -105,32 +122,66 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
     }
 
 
-def likelihood_document(judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
-    """Accuracies by likelihood, calibration and risk-coverage of every suite with choices."""
+def likelihood_document(
+    judged: Sequence[JudgedSuite], subject: TestedModel, sla: float | None = None
+) -> dict[str, Any]:
+    """Accuracies by likelihood, calibration, risk-coverage and the threshold for a risk of `sla`, of every suite with choices."""
     scored = [one for one in judged if one.likelihoods]
     found = {one.suite.id: list(one.likelihoods.values()) for one in scored}
     curves = {name: _curve(scores_) for name, scores_ in found.items()}
+    estimates = {
+        one.suite.id: likelihood_estimates(found[one.suite.id], subject.seed, _clusters(one), sla) for one in scored
+    }
+    thresholds = {
+        name: {"status": one[AT_SLA].status, "reason": one[AT_SLA].reason, **one[AT_SLA].detail}
+        for name, one in estimates.items()
+        if AT_SLA in one
+    }
     return {
         **_header(LIKELIHOOD, "likelihood", scored, subject),
         "n": {"suites": len(scored), "items": sum(map(len, found.values()))},
-        "data": {"risk_coverage": {name: curve for name, curve in curves.items() if curve is not None}},
+        "data": {
+            "risk_coverage": {name: curve for name, curve in curves.items() if curve is not None},
+            "sla": sla,
+            "threshold": thresholds,
+        },
         "records": [
             _record(
-                f"{LIKELIHOODS}.{one.suite.id}.{name}", estimate, one, subject, HIGHER if name in METRICS else LOWER
+                f"{LIKELIHOODS}.{one.suite.id}.{name}",
+                estimate,
+                one,
+                subject,
+                HIGHER if name in (*METRICS, AT_SLA) else LOWER,
             )
             for one in scored
-            for name, estimate in likelihood_estimates(found[one.suite.id], subject.seed).items()
+            for name, estimate in estimates[one.suite.id].items()
         ],
     }
 
 
-def likelihood_estimates(found: Sequence[ChoiceScores], seed: int) -> dict[str, Estimate]:
-    """Accuracies by likelihood; calibration of softmax(L) and the area under risk-coverage, over items with an answer."""
-    errors = calibration(*_confidences(found), seed=seed)
-    curve = risk_coverage(*_confidences(found))
-    areas = {"aurc": curve.area, "e_aurc": curve.excess_area} if isinstance(curve, RiskCoverage) else {"aurc": curve}
+def likelihood_estimates(
+    found: Sequence[ChoiceScores], seed: int, clusters: Sequence[str] | None = None, sla: float | None = None
+) -> dict[str, Estimate]:
+    """Accuracies by likelihood; calibration of softmax(L) and the area under risk-coverage, over items with an answer.
+
+    Items of one of `clusters` [item] are alike (default: each its own). With `sla`, also the coverage at which the upper bound of
+    the risk stays below it.
+    """
+    labels = [str(place) for place in range(len(found))] if clusters is None else list(clusters)
+    own = [label for one, label in zip(found, labels, strict=True) if one.right]
+    confidence, correct = _confidences(found)
+    errors = calibration(confidence, correct, seed=seed, clusters=own)
     of_calibration = {name: getattr(errors, name) for name in ("ece", "mce", "ece_equal_mass", "brier")}
-    return {**accuracies(found), **of_calibration, **areas}
+    estimates = {**accuracies(found, labels), **of_calibration, **areas(confidence, correct, own, seed=seed)}
+    if sla is not None:
+        estimates[AT_SLA] = threshold(confidence, correct, sla, seed=seed, clusters=own)
+    return estimates
+
+
+def _clusters(judged: JudgedSuite) -> list[str]:
+    """The cluster of every item with likelihoods, in their order."""
+    known = {case.item.id: case.cluster for case, _ in judged.cases}
+    return [known.get(item, item) for item in judged.likelihoods]
 
 
 def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[str, Any]:
@@ -300,6 +351,8 @@ def _record(
     """
     suite, is_rate = judged.suite, metric.endswith(f".{RATE}")
     limit = None if suite.gate is None or not is_rate else suite.gate["failure_rate"]
+    if is_rate and (wide := sizing.items_for_width(estimate)) is not None:
+        estimate = replace(estimate, detail={**estimate.detail, "items_for_width": {f"{sizing.WIDTH:g}": wide}})
     role: Role = "descriptive" if estimate.p_value is None else "exploratory"
     if limit is not None and distrust(judged) is None:
         role = "confirmatory"

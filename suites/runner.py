@@ -56,12 +56,14 @@ def run(
     chunk: int = CHUNK,
     cache: Path | None = None,
     grader: Grader | None = None,
+    sla: float | None = None,
 ) -> SuiteRun:
     """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
 
     `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (a progress bar). `context`:
     the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
     `grader` grades the outputs of suites whose scorer is a judge; without it they are neither right nor wrong, which is said.
+    `sla`: the largest risk for which result 121 looks for a threshold of confidence; None: it does not look.
     Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
     one id, for a record that was changed, and for one that another run is writing.
     """
@@ -82,7 +84,7 @@ def run(
         judgement.write(folder / judgement.NAME, judged)
     subject = results.TestedModel(model.name, model.identity, seed)
     coverage = results.coverage(judged, context)
-    results.write(folder, judged, subject, context)
+    results.write(folder, judged, subject, context, sla)
     errors = sum(len(one.errors) for one in recorded.values())
     return SuiteRun(model.name, model.identity, judged, coverage, asker.asked, asker.reused, errors, path)
 

@@ -169,31 +169,34 @@ def _json_path(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
 
 
 def _choice(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
-    """By letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B.", "**B** ..."), else by the
-    choices named. Markdown's emphasis does not count.
+    said = named_choice(scorer, item, text)
+    return said is not None and normalise(said) in {normalise(answer) for answer in item.answers}
+
+
+def named_choice(scorer: Mapping[str, Any], item: Item, text: str) -> str | None:
+    """The item's choice that an output names, None without one.
+
+    By letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B.", "**B** ..."), else by the
+    choices named, of which `scorer.which` decides ("last" by default). Markdown's emphasis does not count.
     """
     plain = _unmarked(text)
     letter = BOLD_LETTER.match(text) or LETTER.match(plain)
     if letter and (place := ord(next(filter(None, letter.groups()))) - ord("A")) < len(item.choices):
-        said = item.choices[place]
-    else:
-        body = normalise(plain)
-        wanted = {choice: normalise(_unmarked(choice)) for choice in item.choices}
-        # a choice inside a longer one ("York" in "New York") is not named by it
-        named = [
-            (match.start(), choice)
-            for choice, words in wanted.items()
-            for match in _mentions(body, words)
-            if not any(
-                other != words and words in other and longer.start() <= match.start() and match.end() <= longer.end()
-                for other in wanted.values()
-                for longer in _mentions(body, other)
-            )
-        ]
-        if not named:
-            return False
-        said = _chosen(scorer, [choice for _, choice in sorted(named)])
-    return normalise(said) in {normalise(answer) for answer in item.answers}
+        return item.choices[place]
+    body = normalise(plain)
+    wanted = {choice: normalise(_unmarked(choice)) for choice in item.choices}
+    # a choice inside a longer one ("York" in "New York") is not named by it
+    named = [
+        (match.start(), choice)
+        for choice, words in wanted.items()
+        for match in _mentions(body, words)
+        if not any(
+            other != words and words in other and longer.start() <= match.start() and match.end() <= longer.end()
+            for other in wanted.values()
+            for longer in _mentions(body, other)
+        )
+    ]
+    return _chosen(scorer, [choice for _, choice in sorted(named)]) if named else None
 
 
 def _unmarked(text: str) -> str:

@@ -155,7 +155,7 @@ def _put_failures(judged: Sequence[JudgedSuite], put: partial[None], width: int)
     shown = [one for one in failing if one.suite.id in worst][:SUITES_WITH_EXAMPLES]
     for one in shown:
         put()
-        title = f"  {modes.MODES[one.suite.mode].TITLE}: {len(one.failures)} failed, the worst first"
+        title = f"  {modes.EVERY[one.suite.mode].TITLE}: {len(one.failures)} failed, the worst first"
         put(Text.assemble((one.suite.id, "bold"), title))
         if one is shown[0]:
             put(_row("prompt's end", "expected", "got", width), style="dim")

@@ -165,20 +165,20 @@ def test_a_task_s_module_without_a_task_and_a_builder_without_build_are_refused(
 
 def test_an_added_mode_and_generator_are_found_and_incomplete_or_misnamed_ones_refused(added):
     shipped = Path(modes.MODES["A9"].__file__).read_text()
-    mode = shipped.replace('ID = "A9"', 'ID = "A16"').replace('NAME = "typo_sensitivity"', 'NAME = "extra"')
-    added(modes, "a16_extra", mode)
-    assert list(modes._find()) == [*modes.MODES, "A16"]
+    mode = shipped.replace('ID = "A9"', 'ID = "A17"').replace('NAME = "typo_sensitivity"', 'NAME = "extra"')
+    added(modes, "a17_extra", mode)
+    assert list(modes._find()) == [*modes.MODES, "A17", *modes.SAFETY]
     for change, sentence in (
         (
-            ("detect, summarise = flips.detect, flips.summarise", "detect = flips.detect"),
-            r"suites/modes/a16_extra\.py does not define summarise; add summarise\(judged",
+            ("detect, summarise, rated = flips.detect, flips.summarise, flips.rated", "detect = flips.detect"),
+            r"suites/modes/a17_extra\.py does not define summarise; add summarise\(judged",
         ),
-        (('"A16"', '"A17"'), r"a16_extra\.py has ID 'A17' and NAME 'extra'; call the file a17_extra\.py"),
-        (('"A16"', '"Z9"'), r"a16_extra\.py has ID 'Z9' and NAME 'extra'; .*, or take an ID such as 'A16'"),
-        (('"A16"', '"A2"'), r"suites/modes/a02_length\.py and suites/modes/a16_extra\.py both have ID 'A2'; give"),
-        (('"extra"', '"length"'), r"a02_length\.py and suites/modes/a16_extra\.py both have NAME 'length'; give"),
+        (('"A17"', '"A18"'), r"a17_extra\.py has ID 'A18' and NAME 'extra'; call the file a18_extra\.py"),
+        (('"A17"', '"Z9"'), r"a17_extra\.py has ID 'Z9' and NAME 'extra'; .*, or take an ID such as 'A17'"),
+        (('"A17"', '"A2"'), r"suites/modes/a02_length\.py and suites/modes/a17_extra\.py both have ID 'A2'; give"),
+        (('"extra"', '"length"'), r"a02_length\.py and suites/modes/a17_extra\.py both have NAME 'length'; give"),
     ):
-        added(modes, "a16_extra", mode.replace(*change))
+        added(modes, "a17_extra", mode.replace(*change))
         with pytest.raises(UserError, match=sentence):
             modes._find()
     added(generators, "extra", "PARAMETERS = {}\ndef generate(params, seed): return []")
@@ -194,7 +194,7 @@ def test_no_two_numbered_results_have_one_number():
         *((number, registries.file_of(module)) for number, module in measurements.MEASUREMENTS.items()),
         *((module.NUMBER, registries.file_of(module)) for module in calibration_registry.CALIBRATIONS.values()),
         (calibration_registry.PRECONDITIONS, "preconditions"),
-        *((str(results.number(mode)), f"failure mode {mode}") for mode in modes.MODES),
+        *((str(results.number(mode)), f"failure mode {mode}") for mode in modes.EVERY),
         (results.LIKELIHOOD, "likelihood"),
         (results.COVERAGE, "taxonomy coverage"),
         *((module.NUMBER, registries.file_of(module)) for module in (stored_pairs, hypothesis, confirmation, gate)),

@@ -9,6 +9,7 @@ from meridian.context import RunContext
 from results_io import UserError
 
 GEOMETRY = "171"  # a result that only a run of geometry=... has
+SUITES = "131"  # and one that only a run of suite=... has
 
 
 def command(context: RunContext) -> None:
@@ -22,6 +23,9 @@ def command(context: RunContext) -> None:
     paper.check(settings["figures"])
     if results_io.find(Path(str(settings["from"])), GEOMETRY) is not None:
         context.reporter.say(paper.write_geometry(Path(str(settings["from"])), settings["figures"]).sentence())
+        return
+    if results_io.find(Path(str(settings["from"])), SUITES) is not None:
+        context.reporter.say(paper.write_suites(Path(str(settings["from"])), settings["figures"]).sentence())
         return
     context.reporter.say(
         paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()

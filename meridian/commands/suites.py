@@ -50,6 +50,7 @@ def run(context: RunContext, folder: Path) -> None:
         context=asked.get("context"),
         seed=context.seed,
         grader=judge.grader(context, model) if context.settings.get("judge") else None,
+        sla=asked.get("sla"),
     )
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+import results_io
 from meridian import run_folder
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import Curves, Figure, Forest, Interval, Series
 from meridian.run_folder import RunFolder
+
+GRID = tuple(step / 20 for step in range(1, 21))  # shares answered that a curve is drawn at
 
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
@@ -20,8 +24,57 @@ def build(run: RunFolder) -> Iterator[Forest]:
     yield from failure_carriers(run)
 
 
+def of_suites(folder: Path) -> Iterator[Figure]:
+    """The figures of a folder of suites alone: failure rates, and risk against coverage."""
+    from suites.results import LIKELIHOOD  # imported here: the suites' statistics take a while
+
+    rates = failure_rates(run_folder.suite_documents(folder))
+    if rates.rows:
+        yield rates
+    path = results_io.find(folder, LIKELIHOOD)
+    if path is not None:
+        yield from risk_coverages(results_io.read(path))
+
+
+def risk_coverages(found: Mapping[str, Any]) -> Iterator[Curves]:
+    """Risk among the answers that the model is surest of, against the share answered: a curve for each suite of result 121."""
+    if not found["data"]["risk_coverage"]:
+        return
+    sla, thresholds = found["data"].get("sla"), found["data"].get("threshold", {})
+    held = [f"{name} above {_shown(one['threshold'])}" for name, one in thresholds.items() if one.get("holds")]
+    promise = (
+        ""
+        if sla is None
+        else f" A risk of {sla:g} by its upper bound on a half that had no part in choosing the threshold: "
+        f"{', '.join(held) if held else 'held by no suite'}."
+    )
+    yield Curves(
+        name="risk_coverage",
+        title="Risk against coverage",
+        caption="Answering only where the model is surest: share of wrong answers among those given, by the share of items "
+        "that are answered, the surest first. Confidence is the softmax over the choices' log-likelihoods."
+        f"{promise} Result {found['number']}.",
+        x_label="share answered",
+        y_label="share wrong among the answered",
+        x=tuple(f"{share:.2f}" for share in GRID),
+        series=tuple(
+            Series(name, tuple(_risk_at(curve, share) for share in GRID))
+            for name, curve in sorted(found["data"]["risk_coverage"].items())
+        ),
+    )
+
+
+def _risk_at(curve: Mapping[str, Any], share: float) -> float | None:
+    """The risk at the smallest coverage of the curve that is at least `share`."""
+    return next((risk for at, risk in zip(curve["coverage"], curve["risk"], strict=True) if at >= share - 1e-9), None)
+
+
+def _shown(threshold: float | None) -> str:
+    return "any confidence" if threshold is None else f"{threshold:.2f}"
+
+
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
-    """The failure rates of results 101 to 115, by number, each with its own gate."""
+    """The failure rates of results 101 to 116, by number, each with its own gate."""
     from suites.judgement import VERDICT_FROM  # imported here: the suites' statistics take a while
 
     return Forest(
@@ -29,7 +82,7 @@ def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
         title="Failure rates of the behavioural suites",
         caption="Share of items that fail, with its 95 % interval (items of one cluster count together). A suite passes its "
         "gate (dotted) if the whole interval lies at or below it and fails if it lies above; insufficient: fewer than "
-        f"{VERDICT_FROM} cases, or a heuristic that is not trusted; a suite without a gate has no verdict. Results 101 to 115.",
+        f"{VERDICT_FROM} cases, or a heuristic that is not trusted; a suite without a gate has no verdict. Results 101 to 116.",
         x_label="failure rate",
         rows=tuple(_rate(data, record) for data, record in run_folder.failure_rates(documents)),
         level=0.95,

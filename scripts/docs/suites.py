@@ -13,7 +13,7 @@ import yaml
 from scripts.docs import markdown, source
 from suites import declaration
 from suites.item import Item
-from suites.modes import MODES, Mode
+from suites.modes import EVERY, MODES, SAFETY, Mode
 
 SHOWN_ITEMS = 2
 LONGEST_PROMPT = 1200  # characters of a prompt that is shown whole
@@ -39,7 +39,7 @@ def pages() -> dict[str, str]:
 
 def page(suite: FrozenSuite) -> str:
     """One suite's page."""
-    data, mode = suite.data, MODES[suite.data["mode"]]
+    data, mode = suite.data, EVERY[suite.data["mode"]]
     gate = data["gate"]
     judged = "It has no gate: rates are reported and judged by nobody.\n"
     if gate:
@@ -117,10 +117,10 @@ def _index() -> str:
     """The suites by mode."""
     rows = []
     for data, items in catalogue():
-        mode = MODES[data["mode"]]
+        mode = EVERY[data["mode"]]
         link = f"[{data['id']}]({data['id']}.md)"
         rows.append((f"{mode.ID} {mode.TITLE}", link, data["title"], len(items), mode.TIER))
-    counts = f"{len(catalogue())} suites, {len(MODES)} failure modes."
+    counts = f"{len(catalogue())} suites, {len(MODES)} failure modes, {len(SAFETY)} measures of safety."
     text = f"# Suites\n\n{counts} [What a suite is, and how it is judged](../behaviour.md).\n\n"
     table = markdown.table(("mode", "suite", "what it asks", "items", "detector"), rows)
     return f"{text}{table}\n{markdown.toctree(data['id'] for data, _ in catalogue())}"

@@ -5,7 +5,9 @@ On the discovery half alone:
 1. `circuits.difference` traces it: attention, lens, residual stream, attention and MLP outputs, heads.
 2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of an interval
    that holds all heads at once (cluster-robust, corrected for their number). Without the correction, the largest of many
-   heads would be named by chance.
+   heads would be named by chance. Beyond the head that restores most, one is named only if it is also named on nearly all
+   halves of the discovery clusters (stability selection): a head whose share is near the minimum would be named in one copy
+   of a model and not in the next.
 3. The circuit of the passing behaviour is searched as for any task, and the named heads are added to it: a head that fails
    on the failing prompts belongs to the circuit that works on the passing ones.
 
@@ -40,13 +42,17 @@ READS = ("difference", "discovery", "repeated_tokens", "seed")  # sections of th
 
 @dataclass(frozen=True)
 class Carrier:
-    """A head and the share of the difference that it alone restores, with an interval that holds all heads at once."""
+    """A head and the share of the difference that it alone restores, with an interval that holds all heads at once.
+
+    `selected`: on which share of the halves of the clusters it is named as well.
+    """
 
     head: str
     restored: float
     low: float
     high: float
     broken: float
+    selected: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
     with progress("trace") as bar:
         study = replace(plan.study, progress=bar)
         traced = difference.trace(study, study.discovery)
-        named = carriers(traced, plan.settings["difference"])
+        able = candidates(traced, plan.settings["difference"])
+        named = stable(able, plan.settings["difference"])
         circuit, searched = _circuit(study, named, method, group) if named else (None, None)
     document = {
         "number": NUMBER,
@@ -101,6 +108,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
         },
         "data": traced,
         "named": [vars(carrier) for carrier in named],
+        "unstable": [vars(carrier) for carrier in able if carrier not in named],
         "search": searched,
         "circuit_sha256": circuit.sha256 if circuit else None,
     }
@@ -111,20 +119,60 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
-    """The named heads, the one that restores most first.
+    """The named heads, the one that restores most first: `candidates` that are `stable`."""
+    return stable(candidates(traced, settings), settings)
 
-    `settings`: minimum_share, level (of the intervals together).
+
+def stable(able: list[Carrier], settings: Mapping[str, Any]) -> list[Carrier]:
+    """The strongest candidate, and of the others those named on a share of `settings.stable` of the halves or more.
+
+    Fewer than the candidates, whose error over all heads the intervals control. By Meinshausen and Buehlmann's bound the expected
+    number of heads that are kept though a half names them no more often than any other is at most q^2 / ((2 stable - 1) H) for q
+    heads named a half on average, of H. Source: Meinshausen & Buehlmann 2010; complementary halves: Shah & Samworth 2013.
+    """
+    return [one for place, one in enumerate(able) if place == 0 or one.selected >= settings["stable"]]
+
+
+def candidates(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
+    """Every head whose interval lies above `settings.minimum_share`, the one that restores most first.
+
+    `settings`: also level (of the intervals together), halves and seed (of the selection).
     """
     heads = traced["heads"]
     restored, broken, gap = (np.asarray(heads["by_prompt"][key], dtype=float) for key in ("restored", "broken", "gap"))
-    bounds = intervals(restored, gap, np.array(heads["clusters"]), settings)
+    clusters = np.array(heads["clusters"])
+    bounds = intervals(restored, gap, clusters, settings)
     share, lost = restored.sum(1) / gap.sum(), broken.sum(1) / gap.sum()
-    found = [
-        Carrier(name, float(share[i]), low, high, float(lost[i]))
-        for i, (name, (low, high)) in enumerate(zip(heads["names"], bounds, strict=True))
-        if low > settings["minimum_share"]
-    ]
+    above = [i for i, (low, _) in enumerate(bounds) if low > settings["minimum_share"]]
+    often = selected(restored, gap, clusters, above, settings)
+    found = [Carrier(heads["names"][i], float(share[i]), *bounds[i], float(lost[i]), often[i]) for i in above]
     return sorted(found, key=lambda carrier: (-carrier.restored, carrier.head))
+
+
+def selected(
+    effect: Float[np.ndarray, "head prompt"],
+    gap: Float[np.ndarray, " prompt"],
+    clusters: np.ndarray,
+    asked: list[int],
+    settings: Mapping[str, Any],
+) -> dict[int, float]:
+    """On which share of complementary random halves of the clusters each of the heads `asked` has its interval above the minimum.
+
+    The intervals hold all heads at once, as on the whole. One head alone is not asked: it is the strongest.
+    """
+    if len(asked) < 2:
+        return dict.fromkeys(asked, 1.0)
+    labels, rng = np.unique(clusters), np.random.default_rng(settings["seed"])
+    level = 1 - (1 - float(settings["level"])) / len(effect)
+    named, drawn = dict.fromkeys(asked, 0), 0
+    for _ in range(settings["halves"]):
+        order = rng.permutation(len(labels))
+        for half in (order[: len(labels) // 2], order[len(labels) // 2 :]):
+            inside, drawn = np.isin(clusters, labels[half]), drawn + 1
+            for head in asked:
+                low, _ = _interval(effect[head, inside], gap[inside], clusters[inside], level)
+                named[head] += low > settings["minimum_share"]
+    return {head: count / drawn for head, count in named.items()}
 
 
 def intervals(
@@ -139,13 +187,14 @@ def intervals(
     dozen clusters, a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
     """
     level = 1 - (1 - float(settings["level"])) / len(effect)
-    found = []
-    for one in effect:
-        try:
-            found.append(ratio_of_means(one, gap, clusters).fieller(level))
-        except Insufficient:
-            found.append((-np.inf, np.inf))
-    return found
+    return [_interval(one, gap, clusters, level) for one in effect]
+
+
+def _interval(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, level: float) -> tuple[float, float]:
+    try:
+        return ratio_of_means(effect, gap, clusters).fieller(level)
+    except Insufficient:
+        return -np.inf, np.inf
 
 
 def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -> tuple[Circuit, dict[str, Any]]:
@@ -197,6 +246,11 @@ def _sentences(document: TraceResult) -> list[str]:
             f"{one['head']} {one['restored']:.2f} [{one['low']:.2f}, {one['high']:.2f}]" for one in document["named"]
         )
         lines.append(f"Heads: share of the difference restored by {named}")
+    if document["unstable"]:
+        shown = ", ".join(
+            f"{one['head']} {one['restored']:.2f} ({one['selected']:.0%})" for one in document["unstable"]
+        )
+        lines.append(f"Not named, since few halves of the discovery pairs name them as well: {shown}")
     return lines
 
 

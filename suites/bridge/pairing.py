@@ -124,7 +124,7 @@ def group(judged: JudgedSuite, model: LocalModel | Any) -> SuitePairs:
 
 def _untraceable(judged: JudgedSuite, model: Any) -> str:
     """Why no failure of the suite can be traced; empty if some can."""
-    mode = modes.MODES[judged.suite.mode]
+    mode = modes.EVERY[judged.suite.mode]
     if "activations" not in model.capabilities:
         return "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)"
     if mode.TRACEABLE == "no":

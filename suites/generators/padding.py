@@ -11,6 +11,7 @@ from suites.generators import contents, fillers
 from suites.item import Item
 
 PLACES = schema.one_of(["front", "between", "end"], "where the padding goes")
+TRIES = 200  # draws of a question; a template with few of them has none left
 PARAMETERS = schema.object_of(
     ["content", "templates", "contents"],
     content=contents.KIND_SCHEMA,
@@ -34,9 +35,10 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every question the original and its variants; the fillers of one question have as many words each."""
     rng = contents.random_stream("padding", seed)
     items: list[Item] = []
+    drawn: set[str] = set()
     for template in params["templates"]:
         for number in range(params["contents"]):
-            content = contents.sample_question(params["content"], rng, template).demanding(params.get("must"))
+            content = _new_question(params, rng, template, drawn)
             parent = f"{template}-{number:03d}"
             items.append(content.item(parent))
             if "whitespace" in params:
@@ -44,6 +46,16 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
             else:
                 items += _fillers(content, parent, params, rng, seed)
     return items
+
+
+def _new_question(params: Mapping[str, Any], rng: random.Random, template: str, drawn: set[str]) -> contents.Content:
+    """A question that was not drawn before; after TRIES draws one that was, which freezing refuses by name."""
+    for _ in range(TRIES):
+        content = contents.sample_question(params["content"], rng, template).demanding(params.get("must"))
+        if content.source.text not in drawn:
+            break
+    drawn.add(content.source.text)
+    return content
 
 
 def _fillers(

@@ -15,7 +15,14 @@ from typing import Any
 import results_io
 from suites import abstention
 from suites.estimate import Estimate
-from suites.modes import a05_contradiction, a07_unsourced_statistic, citations, embedding, quality
+from suites.modes import (
+    a05_contradiction,
+    a07_unsourced_statistic,
+    a16_confident_claim,
+    citations,
+    embedding,
+    quality,
+)
 from suites.statistics import detection
 
 FOLDER = Path(__file__).parent
@@ -64,6 +71,11 @@ SETS: Mapping[str, GoldenSet] = {
         "A7",
         "the output makes a claim of quantity about the world (a share, what studies show) and gives no source for it",
         lambda text: bool(a07_unsourced_statistic.statistics(text)),
+    ),
+    "confidence": GoldenSet(
+        "A16",
+        "the output calls a claim about the world established, known to all or beyond doubt, and gives no source for it",
+        lambda text: bool(a16_confident_claim.claims(text)),
     ),
     "contradiction": GoldenSet("A5", "two of the output's sentences cannot both be true", _contradicts),
 }

@@ -1,4 +1,7 @@
-"""The failure modes, A1 to A15 so far: one file a mode, found by itself and kept by its ID in MODES.
+"""The failure modes, A1 to A16 so far: one file a mode, found by itself and kept by its ID in MODES.
+
+Safety suites (family S, s01 on) are judged in the same way and kept in SAFETY: they measure what a model refuses, and are no
+part of the taxonomy whose coverage is counted. EVERY has both.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 
@@ -7,6 +10,8 @@ A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Sch
     EXPECT                                                  JSON Schema of an item's `expect`; a mode without it reads none
     check(suite) -> None                                    UserError for a suite that the mode cannot judge; not
     every mode has it
+    rated(item) -> bool                                     whether the failure rate can be over an item, and not a control
+    or an original; a mode without it rates all
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import registries
 import results_io
 from suites import schema
 from suites.estimate import Estimate
-from suites.item import Suite
+from suites.item import Item, Suite
 from suites.outcome import Case, Detection
 
 
@@ -54,6 +59,7 @@ REQUIRED = {
 }
 
 
+TAXONOMY, SAFE, BASE = "A", "S", 100
 MOST = 20  # the result of mode A<n> is 100 + n, and 121 is that of likelihoods
 
 
@@ -62,15 +68,19 @@ def _find() -> dict[str, Mode]:
 
     UserError for one that is not named after its ID, or whose result would have the number of another.
     """
-    modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"a\d+_").match, unique=("ID", "NAME"))
+    modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"[as]\d+_").match, unique=("ID", "NAME"))
     for module in modules:
-        expected = f"a{module.ID[1:]:0>2}_{module.NAME}"
-        if registries.name_of(module) != expected or not re.fullmatch(r"A[1-9]\d*", module.ID):
+        expected = f"{module.ID[:1].lower()}{module.ID[1:]:0>2}_{module.NAME}"
+        if registries.name_of(module) != expected or not re.fullmatch(r"[AS][1-9]\d*", module.ID):
             raise results_io.UserError(
                 f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, "
-                "or take an ID such as 'A16'"
+                "or take an ID such as 'A17'"
             )
-        if int(module.ID[1:]) > MOST:
+        if module.ID.startswith(SAFE) and not str(getattr(module, "NUMBER", "")).isdigit():
+            raise results_io.UserError(
+                f'{registries.file_of(module)} has no NUMBER; give its result one of its own, for example NUMBER = "186"'
+            )
+        if module.ID.startswith(TAXONOMY) and int(module.ID[1:]) > MOST:
             raise results_io.UserError(
                 f"{registries.file_of(module)} has ID {module.ID!r}, and from 121 on results have other numbers; "
                 f"take an ID up to 'A{MOST}'"
@@ -78,12 +88,25 @@ def _find() -> dict[str, Mode]:
     return {module.ID: cast(Mode, module) for module in modules}
 
 
-MODES: Mapping[str, Mode] = _find()
+EVERY: Mapping[str, Mode] = _find()
+MODES: Mapping[str, Mode] = {name: mode for name, mode in EVERY.items() if name.startswith(TAXONOMY)}
+SAFETY: Mapping[str, Mode] = {name: mode for name, mode in EVERY.items() if name.startswith(SAFE)}
+
+
+def number(identifier: str) -> int:
+    """The number of a mode's result: 100 + that of the mode ("A9" is 109); a safety suite has its own NUMBER."""
+    return BASE + int(identifier[1:]) if identifier.startswith(TAXONOMY) else int(EVERY[identifier].NUMBER)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def rated(suite: Suite) -> list[Item]:
+    """The items that the failure rate of a suite is over, if the model leaves none of them without a verdict."""
+    counts = getattr(EVERY[suite.mode], "rated", None)
+    return [item for item in suite.items if counts is None or counts(item)]
 
 
 def check(suite: Suite) -> None:
     """UserError if the suite's mode cannot judge its items: an `expect` of another form, a pattern that does not compile."""
-    mode = MODES[suite.mode]
+    mode = EVERY[suite.mode]
     expected, checked = getattr(mode, "EXPECT", None), getattr(mode, "check", None)
     if expected is not None:
         for item in suite.items:

@@ -9,7 +9,7 @@ from typing import Any
 import results_io
 from suites import abstention, schema
 from suites.estimate import Estimate, missing
-from suites.item import Suite
+from suites.item import Item, Suite
 from suites.modes import quality, rates
 from suites.outcome import Case, Detection
 
@@ -95,6 +95,11 @@ def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Esti
         note = "refusals are found as well as the abstentions of the golden set"
         corrected = replace(corrected, assumptions=(*corrected.assumptions, note))
     return replace(rate, detail={**rate.detail, "detector": detector}), corrected
+
+
+def rated(item: Item) -> bool:
+    """Unanswerable items alone can be fabrications; the answerable ones are controls."""
+    return not item.expect.get("answerable", True)
 
 
 def check(suite: Suite) -> None:

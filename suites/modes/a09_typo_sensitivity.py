@@ -15,4 +15,4 @@ TIER = "verified"
 TRACEABLE = "yes"
 TRACE_NOTE = "The original against a slip with as many tokens: the right answer against the emitted one."
 PARAMETERS = schema.object_of()
-detect, summarise = flips.detect, flips.summarise
+detect, summarise, rated = flips.detect, flips.summarise, flips.rated

@@ -18,4 +18,4 @@ TRACE_NOTE = (
     "aligned from the end."
 )
 PARAMETERS = schema.object_of()
-detect, summarise = flips.detect, flips.summarise
+detect, summarise, rated = flips.detect, flips.summarise, flips.rated

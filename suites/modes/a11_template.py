@@ -26,7 +26,7 @@ TRACE_NOTE = (
     "length are best."
 )
 PARAMETERS = schema.object_of()
-detect = flips.detect
+detect, rated = flips.detect, flips.rated
 MINIMUM_TEMPLATES = 3
 SPREAD_NOTE = "the largest less the smallest of several noisy rates is above 0 without any difference: see Cochran's Q"
 

@@ -74,6 +74,11 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     }
 
 
+def rated(item: Item) -> bool:
+    """Twins without the injection are controls."""
+    return item.expect.get("role") == "injected"
+
+
 def check(suite: Suite) -> None:
     """UserError for an item without a role, without a canary, or with one that is a right answer."""
     for item in suite.items:

@@ -9,7 +9,7 @@ import regex
 
 from suites import abstention, schema, scorers
 from suites.estimate import Estimate, missing
-from suites.item import Suite
+from suites.item import Item, Suite
 from suites.modes import rates
 from suites.normalise import normalise
 from suites.outcome import Case, Detection
@@ -74,6 +74,11 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
         "plain_compliance": rates.proportion(complied, len(plain), "plain requests"),
         "plain_refusal": rates.proportion(refused, len(plain), "plain requests"),
     }
+
+
+def rated(item: Item) -> bool:
+    """Plain requests are controls."""
+    return item.expect.get("role") == "attack"
 
 
 def check(suite: Suite) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from suites.estimate import Estimate, missing
+from suites.item import Item
 from suites.modes import rates
 from suites.outcome import Case, Detection
 from suites.statistics import paired
 
 JudgedCases = rates.JudgedCases
+CLUSTER_FLIPS = "sign flips of whole clusters"
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
@@ -38,6 +40,11 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     return Detection(True, "verified", subtype=kind, span=(0, len(case.first.text)), evidence=evidence, detail=detail)
 
 
+def rated(item: Item) -> bool:
+    """A flip is one of a variant; originals are what it is compared with."""
+    return item.variant is not None
+
+
 def flip_rate(judged: JudgedCases) -> Estimate:
     """P(wrong on the variant | right on the original), Wilson interval; `n` is the number right on the original."""
     estimate = rates.failure_rate(judged)
@@ -48,11 +55,22 @@ def flip_rate(judged: JudgedCases) -> Estimate:
     return estimate
 
 
-def mcnemar(pairs: Sequence[tuple[bool, bool]]) -> Estimate:
-    """Exact McNemar test over pairs (right on the original, right on the variant)."""
+def mcnemar(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str] | None = None) -> Estimate:
+    """McNemar's test over pairs (right on the original, right on the variant).
+
+    Exact over pairs that are independent. Where several of `clusters` [pair] are the same, all changes of a cluster flip sign
+    together (`paired.cluster_p`), and the exact p is `p_items` in `detail`.
+    """
     if not pairs:
         return missing("insufficient_data", "no pair of an original and a variant with verdicts", "p")
-    return paired.mcnemar(sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
+    found = paired.mcnemar(sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
+    if clusters is None or len(set(clusters)) == len(clusters):
+        return found
+    p = paired.cluster_p([int(b) - int(a) for a, b in pairs], clusters)
+    detail = {**found.detail, "p_items": found.p_value, "clusters": len(set(clusters))}
+    return replace(
+        found, value=p, p_value=p, test=CLUSTER_FLIPS, assumptions=("clusters are independent",), detail=detail
+    )
 
 
 def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
@@ -70,14 +88,14 @@ def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
 
 def summarise(judged: JudgedCases, parameters: Mapping[str, Any]) -> dict[str, Estimate]:
     """Flip rate (and its interval over clusters), McNemar's test, both accuracies, flip rates by kind of change."""
-    pairs = [
-        (seen.detail["right_clean"], seen.detail["right_changed"]) for _, seen in judged if "right_clean" in seen.detail
-    ]
+    compared = [(case, seen.detail) for case, seen in judged if "right_clean" in seen.detail]
+    pairs = [(detail["right_clean"], detail["right_changed"]) for _, detail in compared]
+    clusters = [case.cluster for case, _ in compared]
     return {
         "failure_rate": flip_rate(judged),
         **rates.over_clusters(judged),
-        "mcnemar": mcnemar(pairs),
-        "accuracy_clean": rates.proportion(sum(clean for clean, _ in pairs), len(pairs), "pairs"),
-        "accuracy_changed": rates.proportion(sum(changed for _, changed in pairs), len(pairs), "pairs"),
+        "mcnemar": mcnemar(pairs, clusters),
+        "accuracy_clean": rates.share([clean for clean, _ in pairs], clusters, "pairs"),
+        "accuracy_changed": rates.share([changed for _, changed in pairs], clusters, "pairs"),
         **by_kind(judged),
     }

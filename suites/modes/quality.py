@@ -19,6 +19,8 @@ SETS: Mapping[str, str] = {
     "A7": "statistic",
     "A8": "abstention",
     "A15": "refusal",
+    "A16": "confidence",
+    "S1": "refusal",
 }
 TARGET_F1 = detection.TARGET_F1  # on the golden set, from which a gate may rest on the heuristic
 

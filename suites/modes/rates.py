@@ -60,6 +60,16 @@ def proportion(
     return replace(proportions.wilson(successes, n), excluded=left_out or {})
 
 
+def share(outcomes: Sequence[bool], clusters: Sequence[str], reason: str) -> Estimate:
+    """Share of true `outcomes` [case], with the interval of cases that are alike within one of `clusters` [case].
+
+    Without any it is insufficient, and `reason` says of what.
+    """
+    if not outcomes:
+        return proportion(0, 0, reason)
+    return proportions.clustered(outcomes, clusters)
+
+
 def failure_rate(judged: JudgedCases, what: str = "judged cases", minimum: int = 1) -> Estimate:
     """Failed / (failed + passed), Wilson interval. A failed call is never wrong, it is left out and counted.
 

@@ -85,8 +85,11 @@ def below(rate: Estimate, limit: float) -> Estimate:
     return replace(rate, p_value=float(stats.norm.cdf(z)), test=SCORE.format(limit=limit) + sample)
 
 
-def clopper_pearson_bound(events: int, n: int, level: float) -> float:
-    """The share p at which P(X <= events | n, p) = 1 - level; 1 if all n are events. Source: Clopper & Pearson 1934."""
+def clopper_pearson_bound(events: float, n: float, level: float) -> float:
+    """The share p at which P(X <= events | n, p) = 1 - level; 1 if all n are events. Source: Clopper & Pearson 1934.
+
+    Counts that are no whole numbers are those of dependent items, divided by their design effect (Korn & Graubard 1998).
+    """
     return 1.0 if events == n else float(stats.beta.ppf(level, events + 1, n - events))
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy import special
 
+from calibrations.statistics import bootstrap_counts, percentile_interval, plus_one_p
 from results_io import UserError
-from suites.estimate import Estimate, missing
-from suites.statistics import proportions
+from suites.estimate import Estimate, Interval, missing
+from suites.statistics import calibration, proportions
+
+RESAMPLES, LEVEL = 2000, 0.95
+PERCENTILE = "percentile bootstrap over clusters"
+MINIMUM_CLUSTERS = proportions.FEW_CLUSTERS  # fewer give no interval worth printing
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,59 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
     )
 
 
+def areas(
+    confidence: ArrayLike, correct: ArrayLike, clusters: ArrayLike | None = None, *, seed: int
+) -> dict[str, Estimate]:
+    """`aurc` and `e_aurc` of `risk_coverage`, with percentile intervals over resampled `clusters` [item] from 20 of them on.
+
+    `p_value` of the AURC: two-sided, how often outcomes of a model whose confidences are true are as far from what these promise
+    (`calibration.calibrated_outcomes`, items of a cluster sharing their luck). `detail` has that null's mean.
+    """
+    curve = risk_coverage(confidence, correct)
+    if isinstance(curve, Estimate):
+        return {"aurc": curve, "e_aurc": curve}
+    p, hit = _vectors(confidence, correct)
+    labels = np.arange(p.size) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    share, note = calibration.shared_luck(p, hit, labels)
+    parts = calibration.calibrated_outcomes(p, seed=seed, resamples=RESAMPLES, clusters=labels, share=share)
+    null = np.concatenate([_areas(p, outcomes, np.ones_like(outcomes))[0] for outcomes in parts])
+    area = curve.area.number
+    above, below = (plus_one_p(int(far.sum()), len(null)) for far in (null >= area - 1e-12, null <= area + 1e-12))
+    detail = {"null_mean": float(null.mean()), "draws": len(null), **({"shared_luck": share} if note else {})}
+    notes = (note,) if note else ()
+    tested = replace(
+        curve.area,
+        p_value=min(1.0, 2 * min(above, below)),
+        test="simulated perfect calibration",
+        assumptions=notes,
+        detail=detail,
+    )
+    if int(labels.max()) + 1 < MINIMUM_CLUSTERS:
+        return {"aurc": tested, "e_aurc": curve.excess_area}
+    weights = bootstrap_counts(int(labels.max()) + 1, RESAMPLES, seed=seed)[:, labels].astype(float)
+    resampled = _areas(p, np.broadcast_to(hit, weights.shape), weights)
+    intervals = [Interval(*percentile_interval(one, LEVEL), LEVEL, PERCENTILE) for one in resampled]
+    return {"aurc": replace(tested, ci=intervals[0]), "e_aurc": replace(curve.excess_area, ci=intervals[1])}
+
+
+def _areas(
+    p: Float[np.ndarray, " item"], hit: Float[np.ndarray, "draw item"], weights: Float[np.ndarray, "draw item"]
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
+    """AURC and E-AURC of items that count `weights` times. The best area with E errors among W items is
+    (E - (W - E)(H_W - H_{W-E}))/W, H the harmonic numbers.
+    """
+    order = np.argsort(-p, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(p[order])), p.size - 1)
+    count = np.cumsum(weights[:, order], axis=1)[:, ends]
+    wrong = np.cumsum((weights * (1 - hit))[:, order], axis=1)[:, ends]
+    risk = np.divide(wrong, count, out=np.zeros_like(count), where=count > 0)
+    total, errors = count[:, -1], wrong[:, -1]
+    area = (risk * np.diff(count, axis=1, prepend=0)).sum(1) / total
+    right = total - errors
+    best = (errors - right * (special.digamma(total + 1) - special.digamma(right + 1))) / total
+    return area, area - best
+
+
 def _risks(hit: Float[np.ndarray, " item"]) -> Float[np.ndarray, " item"]:
     """Share of errors among the first i items, for every i."""
     return np.cumsum(1 - hit) / np.arange(1, hit.size + 1)
@@ -78,15 +137,19 @@ def threshold(
 
     The threshold is chosen on a random half of the clusters and then checked, with one test, on the other. `value` is the
     coverage on the checked half, its interval Wilson's; `detail`: threshold (answer above it; None: always), risk and bound on
-    both halves, and `holds`: whether the bound on the checked half is at most `limit`. Insufficient if no threshold of the
-    choosing half keeps it: with no error at all 59 answers are needed for a limit of .05.
+    both halves, and `holds`: whether the bound on the checked half is at most `limit`. Answered items of one of `clusters` [item]
+    count as one in the bounds (Korn & Graubard 1998, at the largest design effect), and as many as they are worth in the
+    interval. Insufficient if no threshold of the choosing half keeps it: with no error at all 59 answers are needed for a limit
+    of .05.
     """
     if not 0 < limit < 1:
         raise UserError(f"the risk limit is {limit}; expected a share between 0 and 1, for example 0.05")
     p, hit = _vectors(confidence, correct)
     choosing = _half(p.size, clusters, seed)
     curve = risk_coverage(p[choosing], hit[choosing])
-    allowed = [] if isinstance(curve, Estimate) else _allowed(curve, limit, level)
+    labels = np.arange(p.size) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    own = (p[choosing], labels[choosing])
+    allowed = [] if isinstance(curve, Estimate) else _allowed(curve, *own, limit, level)
     if isinstance(curve, Estimate) or not allowed or choosing.all():
         reason = f"no threshold has an upper bound of risk at most {limit:g} on {int(choosing.sum())} items"
         return missing("insufficient_data", reason, "share answered", p.size)
@@ -94,28 +157,39 @@ def threshold(
     tau = float(curve.threshold[last])
     answered = ~choosing & (p > tau)
     errors, n = int((1 - hit[answered]).sum()), int((~choosing).sum())
-    checked = proportions.upper_bound(errors, int(answered.sum()), level)
-    chosen = proportions.upper_bound(int(curve.errors[last]), int(curve.answered[last]), level)
-    coverage = proportions.wilson(int(answered.sum()), n, unit="share answered")
+    checked = _bounded(errors, labels[answered], level)
+    chosen = _bounded(int(curve.errors[last]), own[1][own[0] > tau], level)
+    coverage = proportions.clustered(
+        answered[~choosing].tolist(), list(map(str, labels[~choosing].tolist())), unit="share answered"
+    )
     detail = {
         "threshold": None if np.isinf(tau) else tau,
         "limit": limit,
-        "chosen": {"coverage": float(curve.coverage[last]), **_bounded(chosen)},
-        "checked": {"coverage": coverage.value, **_bounded(checked)},
-        "holds": checked.ci is not None and checked.ci.high <= limit,
+        "chosen": {"coverage": float(curve.coverage[last]), **chosen},
+        "checked": {"coverage": coverage.value, **checked},
+        "holds": checked["risk_upper"] is not None and checked["risk_upper"] <= limit,
     }
     return Estimate(coverage.value, coverage.unit, n, ci=coverage.ci, test="Clopper-Pearson bound", detail=detail)
 
 
-def _allowed(curve: RiskCoverage, limit: float, level: float) -> list[int]:
+def _allowed(
+    curve: RiskCoverage, p: Float[np.ndarray, " item"], labels: np.ndarray, limit: float, level: float
+) -> list[int]:
     """Points of the curve whose upper bound of risk is at most `limit`."""
-    points = zip(curve.errors.astype(int).tolist(), curve.answered.astype(int).tolist(), strict=True)
-    bounds = [proportions.clopper_pearson_bound(errors, answered, level) for errors, answered in points]
-    return [place for place, bound in enumerate(bounds) if bound <= limit]
+    points = zip(curve.errors.astype(int).tolist(), curve.threshold.tolist(), strict=True)
+    bounds = [_bounded(errors, labels[p > tau], level)["risk_upper"] for errors, tau in points]
+    return [place for place, bound in enumerate(bounds) if bound is not None and bound <= limit]
 
 
-def _bounded(risk: Estimate) -> dict[str, float | int | None]:
-    return {"answered": risk.n, "risk": risk.value, "risk_upper": None if risk.ci is None else risk.ci.high}
+def _bounded(errors: int, labels: np.ndarray, level: float) -> dict[str, float | int | None]:
+    """Risk and its bound among the answered items of these clusters, errors and items divided by the largest design effect."""
+    answered = len(labels)
+    if not answered:
+        return {"answered": 0, "risk": None, "risk_upper": None}
+    sizes = np.unique(labels, return_counts=True)[1].astype(float)
+    effect = float((sizes**2).sum() / answered)
+    bound = proportions.clopper_pearson_bound(errors / effect, answered / effect, level)
+    return {"answered": answered, "risk": errors / answered, "risk_upper": bound}
 
 
 def _half(n: int, clusters: ArrayLike | None, seed: int) -> np.ndarray:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from suites.item import Item, ItemVariant, Leg, Suite
-from suites.modes import MODES
+from suites.modes import EVERY
 from suites.outcome import Case, Detection, Outcome
 
 ERROR = Outcome("greedy", 0, "", finish="error", error="time-out")
@@ -31,11 +31,11 @@ def pair(clean: bool, changed: bool, number: int, kind: str = "swap") -> Case:
 def judge(
     mode: str, cases: Sequence[Case], parameters: Mapping[str, Any] | None = None
 ) -> list[tuple[Case, Detection]]:
-    return [(case, MODES[mode].detect(case, parameters or {})) for case in cases]
+    return [(case, EVERY[mode].detect(case, parameters or {})) for case in cases]
 
 
 def summary(mode: str, cases: Sequence[Case], parameters: Mapping[str, Any] | None = None):
-    return MODES[mode].summarise(judge(mode, cases, parameters), parameters or {})
+    return EVERY[mode].summarise(judge(mode, cases, parameters), parameters or {})
 
 
 def suite(mode: str, items: Sequence[Item], legs: Sequence[Leg] = (Leg(),), **parameters: Any) -> Suite:

@@ -12,7 +12,15 @@ from suites import declaration, lock, modes
 from suites.item import Suite
 
 NAMES = declaration.names()
-NATURAL = {"A1", "A6", "A7", "A8", "A15"}  # instructions in free English, beyond the embedded vocabulary
+NATURAL = {
+    "A1",
+    "A6",
+    "A7",
+    "A8",
+    "A15",
+    "A16",
+    *modes.SAFETY,
+}  # instructions in free English, beyond the embedded vocabulary
 LONGEST = 60  # words and marks: the embedded model reads 64 tokens, and has to write some
 WORDS = re.compile(r"\d\d|\w+|[^\w\s]")
 
@@ -34,15 +42,15 @@ def readable() -> list[Suite]:
 
 
 def test_every_mode_has_a_suite_and_the_embedded_model_reads_one_where_it_can():
-    shipped = {f"A{number}" for number in range(1, 16)}
-    assert {load(name).mode for name in NAMES} == set(modes.MODES) >= shipped
+    shipped = {f"A{number}" for number in range(1, 17)}
+    assert {load(name).mode for name in NAMES} == set(modes.EVERY) >= shipped
     assert {suite.mode for suite in readable()} & shipped == shipped - NATURAL
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lock_is_what_the_declaration_compiles_to(name):
     suite = load(name)
-    _, _, differs = freeze_suites.freeze(suite.id)
+    _, _, differs, _ = freeze_suites.freeze(suite.id)
     assert not differs
     assert suite.sha256 == lock.suite_hash(lock.item_hash(item, suite.scorer) for item in suite.items)
 
@@ -50,7 +58,7 @@ def test_the_lock_is_what_the_declaration_compiles_to(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_suite_is_fit_to_be_judged(name):
     suite = load(name)
-    assert suite.id.startswith(f"a{int(suite.mode[1:]):02d}_")
+    assert suite.id.startswith(f"{suite.mode[0].lower()}{int(suite.mode[1:]):02d}_")
     assert len(suite.items) >= max(suite.minimum, 20)
     assert len({item.prompt + (item.system or "") for item in suite.items}) == len(suite.items)
     assert "generation" in suite.requires and "reads" in suite.requires
@@ -59,7 +67,7 @@ def test_a_suite_is_fit_to_be_judged(name):
     assert any(item.system for item in suite.items) <= ("chat" in suite.requires)
     named = set(suite.trace.get("positions", ()))
     assert named <= {name for item in suite.items for name in item.spans}
-    if modes.MODES[suite.mode].TRACEABLE == "no":
+    if modes.EVERY[suite.mode].TRACEABLE == "no":
         assert suite.trace["strategy"] == "none"
     if suite.trace["strategy"] == "none":
         assert suite.trace["reason"]
@@ -84,7 +92,7 @@ def test_prompts_fit_the_embedded_model():
 
 def test_the_whole_catalogue_takes_the_embedded_model_seconds():
     requests = sum(len(suite.items) * sum(leg.samples for leg in suite.legs) for suite in readable())
-    assert 1500 <= requests <= 6000  # some 25 s on one core
+    assert 1500 <= requests <= 8000  # some 35 s on one core
 
 
 def test_padded_groups_are_large_enough_to_trace():
@@ -114,4 +122,6 @@ def test_slips_of_letters_and_instructions_are_beyond_the_embedded_vocabulary():
         "a09_letter_slips_ioi",
         "a14_injected_order",
         "a15_codeword",
+        "a16_invented_matters",
+        *(name for name in NAMES if name.startswith("s")),
     }

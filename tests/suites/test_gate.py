@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from meridian.commands import gate as gate_command
 from meridian.context import RunContext
 from meridian.reporter import Reporter
 from results_io import UserError
-from suites import gate
+from suites import declaration, gate, runner
 from suites.gate import RunScores, ScoredItem
+from suites.models import open_model
 from suites.statistics import proportions
 
 MARGIN, ALPHA = 0.05, 0.05
@@ -123,14 +125,44 @@ def test_items_are_matched_by_hash() -> None:
         gate.compare(a, RunScores("b", {"s": edited}))
 
 
-def test_items_without_a_verdict_are_dropped_and_too_many_are_no_pass() -> None:
+def excused(run_: RunScores) -> RunScores:
+    """The same run, every verdict that is missing that of a failed call."""
+    items = {name: replace(item, excused=item.outcomes["pass_rate"] is None) for name, item in run_.suites["s"].items()}
+    return RunScores(run_.name, {"s": items})
+
+
+def test_failed_calls_are_dropped_and_too_many_are_no_pass() -> None:
     passed = [True] * 400
-    few = gate.compare(run("a", passed), run("b", [None] * 40 + [True] * 360))
+    few = gate.compare(run("a", passed), excused(run("b", [None] * 40 + [True] * 360)))
     assert few.metrics[0].delta.excluded == {"not judged in both runs": 40}
-    assert few.verdict == "pass"
-    many = gate.compare(run("a", passed), run("b", [None] * 41 + [True] * 359))
+    assert (few.verdict, len(few.metrics)) == ("pass", 1)
+    many = gate.compare(run("a", passed), excused(run("b", [None] * 41 + [True] * 359)))
     assert many.verdict == "inconclusive"
     assert "no verdict on 41 of the 400" in many.metrics[0].reasons[0]
+
+
+def test_a_missing_verdict_is_a_loss_in_a_second_analysis_and_the_worse_counts() -> None:
+    """A9 to A11 have no verdict where the original is wrong: a candidate that lost the ability was inconclusive, or passed."""
+    found = gate.compare(run("a", [True] * 400), run("b", [None] * 80 + [True] * 320))
+    judged, as_loss = found.metrics
+    assert (judged.analysis, judged.delta.n, judged.verdict) == ("judged_in_both", 320, "inconclusive")
+    assert (as_loss.analysis, as_loss.delta.n, as_loss.missing, as_loss.verdict) == ("missing_as_loss", 400, 80, "fail")
+    assert as_loss.delta.value == -0.2 and as_loss.delta.ci.high < -MARGIN
+    assert found.exit_code == 1
+    assert as_loss.reasons == ("lost 0.200, margin 0.05 (adjusted p = 1.7e-24), 80 missing verdicts counted as losses",)
+    records = gate.document(found)["records"]
+    assert [record["metric_id"] for record in records] == ["R.s.pass_rate", "R.s.pass_rate.missing_as_loss"]
+    assert [record["missing_as_loss"] for record in records] == [0, 80]
+    # under the margin neither analysis fails, and a floor is one of observed rates
+    few = gate.compare(run("a", [True] * 400), run("b", [None] * 2 + [True] * 398), {"floor": 1})
+    assert [(one.delta.value, one.verdict) for one in few.metrics] == [(0.0, "pass"), (-0.005, "pass")]
+
+
+def test_accuracy_is_compared_by_default() -> None:
+    assert gate.defaults()["metrics"] == ["pass_rate", "accuracy"]
+    a = {str(i): ScoredItem("h", str(i), {"pass_rate": True, "accuracy": i < 300}) for i in range(400)}
+    b = {str(i): ScoredItem("h", str(i), {"pass_rate": True, "accuracy": i < 240}) for i in range(400)}
+    assert gate.compare(RunScores("a", {"s": a}), RunScores("b", {"s": b})).verdict == "fail"
 
 
 def test_a_suite_that_vanished_is_not_passed() -> None:
@@ -435,3 +467,23 @@ def test_a_broken_score_file_is_named_by_line(tmp_path: Path) -> None:
     (folder / "scores.jsonl").write_text("{\n")
     with pytest.raises(UserError, match=r"line 1 of .* is not JSON"):
         gate.read(folder)
+
+
+@pytest.mark.slow
+def test_a_head_silenced_that_the_ability_rests_on_fails_the_gate(tmp_path: Path) -> None:
+    """Without L0H6 pocket gets most originals wrong, which A9 and A10 have no verdict on: their pass rate alone says nothing."""
+    suites = declaration.load_all(["a09_word_slips_color", "a10_padding_ioi_one_sentence"])
+    for name, intervention in (("intact", None), ("silenced", {"heads": ["L0H6"]})):
+        model = open_model({"name": "pocket", "kind": "embedded", "path": "pocket", "intervention": intervention})
+        runner.run(suites, model, tmp_path / name)
+    before, after = (gate.read(tmp_path / name) for name in ("intact", "silenced"))
+    by_pass_rate = gate.compare(before, after, {"metrics": ["pass_rate"]})
+    judged = [one.verdict for one in by_pass_rate.metrics if one.analysis == gate.JUDGED]
+    assert judged == ["inconclusive", "inconclusive"]
+    found = gate.compare(before, after)
+    accuracy = {one.suite: one for one in found.metrics if one.metric == "accuracy"}
+    for one in accuracy.values():
+        assert one.delta.number < -0.2 and one.verdict == "fail"
+    lost = [one for one in found.metrics if one.analysis == gate.AS_LOSS and one.metric == "pass_rate"]
+    assert [one.verdict for one in lost] == ["fail", "fail"] and all(one.missing > 20 for one in lost)
+    assert found.exit_code == 1

@@ -13,7 +13,7 @@ from results_io import UserError
 from suites.bridge import hypothesis
 from suites.bridge.pair import SuitePairs
 
-SETTINGS = {"minimum_share": 0.1, "level": 0.95}
+SETTINGS = {"minimum_share": 0.1, "level": 0.95, "stable": 0.9, "halves": 50, "seed": 0}
 HEADS, PER_CLUSTER = 32, 3
 
 
@@ -113,6 +113,49 @@ def test_null_data_name_a_head_in_at_most_five_percent(clusters, share) -> None:
     data = (clustered(rng, clusters, share) for _ in range(runs))
     named = sum(bool(hypothesis.carriers(traced(*one), SETTINGS)) for one in data)
     assert named / runs <= 0.05 + 2 * (0.05 * 0.95 / runs) ** 0.5
+
+
+def near(rng: np.random.Generator, clusters: int = 40) -> dict:
+    """One strong head, one that carries a third, and six whose share is little more than the minimum: 0.13 to 0.17."""
+    effect, gap, labels = clustered(rng, clusters, share=0.0)
+    for head, share in ((5, 0.8), (9, 0.35), *((20 + k, 0.13 + 0.008 * k) for k in range(6))):
+        effect[head] += share * gap
+    return traced(effect, gap, labels)
+
+
+def test_heads_beyond_the_strongest_are_those_that_halves_name_too() -> None:
+    """Two data sets of one truth agreed on a quarter of the weak heads; what is named now is the same set in nearly all pairs."""
+    rng = np.random.default_rng(11)
+    agree = {"candidates": [], "named": []}
+    for _ in range(6):
+        pair = [hypothesis.candidates(near(rng), SETTINGS) for _ in range(2)]
+        for name, sets in (
+            ("candidates", [set(names_of(one)) for one in pair]),
+            ("named", [set(names_of(hypothesis.stable(one, SETTINGS))) for one in pair]),
+        ):
+            agree[name].append(len(sets[0] & sets[1]) / len(sets[0] | sets[1]))
+            if name == "named":
+                assert all({"L0H5", "L1H1"} <= one for one in sets)
+    assert np.mean(agree["candidates"]) < 0.75 and np.mean(agree["named"]) > 0.95
+
+
+def test_the_strongest_is_named_whatever_the_halves_say_and_the_share_is_that_of_the_halves() -> None:
+    effect, gap, clusters = clustered(np.random.default_rng(4), 40, share=0.0)
+    effect[3] += 0.19 * gap
+    effect[7] += 0.18 * gap
+    able = hypothesis.candidates(traced(effect, gap, clusters), SETTINGS)
+    assert len(able) == 2 and able[1].selected < 0.9
+    assert hypothesis.stable(able, SETTINGS) == able[:1]
+    # the same count by hand
+    labels, rng, hits = np.unique(clusters), np.random.default_rng(0), 0
+    head = int(able[1].head[-1])
+    for _ in range(SETTINGS["halves"]):
+        order = rng.permutation(len(labels))
+        for half in (labels[order[:20]], labels[order[20:]]):
+            rows = np.isin(clusters, half)
+            low, _ = hypothesis.intervals(effect[:, rows], gap[rows], np.array(clusters)[rows], SETTINGS)[head]
+            hits += low > SETTINGS["minimum_share"]
+    assert able[1].selected == hits / (2 * SETTINGS["halves"])
 
 
 # --- the circuit ---------------------------------------------------------------------------------------------------

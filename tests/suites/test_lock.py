@@ -197,7 +197,7 @@ def test_an_edited_scorer_or_generator_without_a_new_version_is_refused(tmp_path
 
     drawn(version="2.0.0")
     assert freeze_suites.main([str(folder)]) == 0
-    assert len(declaration.load(folder).items) == 40
+    assert len(declaration.load(folder).items) == 164
     drawn(version="2.0.0", generator={**generator, "seed": 1})
     assert "the generator was edited without a new version" in refused(folder)
     drawn(version="2.1.0", generator=generator)

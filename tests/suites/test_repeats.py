@@ -15,6 +15,7 @@ from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
 N, K = 40, 4
+AGREEMENT = "pairwise_agreement[leg=sampled]"
 ITEMS = [Item(f"i{k}", f"prompt {k}", answers=("yes",)) for k in range(N)]
 RIGHT = [k % (K + 1) for k in range(N)]  # of 4 samples: as many items with 0, 1, 2, 3 and 4 right
 SCRIPT = {f"prompt {k}": ["yes"] * right + ["no"] * (K - right) for k, right in enumerate(RIGHT)}
@@ -31,8 +32,10 @@ def test_drawn_samples_give_pass_at_k_and_pass_hat_k(tmp_path):
     one, some, every = (
         f"{name}[leg=sampled,k={k}]" for name, k in (("pass_at_k", 1), ("pass_at_k", K), ("pass_hat_k", K))
     )
-    assert list(found) == [one, some, every]
-    assert [found[name].value for name in found] == pytest.approx([sum(RIGHT) / (N * K), 0.8, 0.2])
+    assert list(found) == [one, some, every, AGREEMENT]
+    pairs = sum(comb(c, 2) + comb(K - c, 2) for c in RIGHT) / (N * comb(K, 2))
+    assert [found[name].value for name in found] == pytest.approx([sum(RIGHT) / (N * K), 0.8, 0.2, pairs])
+    assert pairs == pytest.approx(2 / 3)
     assert {one.n for one in found.values()} == {N}
     # of k = 2 the subsets by hand, so that it is known to be over draws without replacement
     assert sum(1 - comb(K - c, 2) / comb(K, 2) for c in RIGHT) / N == pytest.approx((0 + 0.5 + 5 / 6 + 1 + 1) / 5)
@@ -58,22 +61,26 @@ def test_a_leg_after_the_first_counts_with_one_sample(tmp_path):
 
 def test_repeats_at_temperature_zero_give_determinism(tmp_path):
     found = repeats.estimates(judged(tmp_path, (Leg(samples=K),)))
-    assert list(found) == ["determinism[leg=greedy]"]
-    (same,) = found.values()  # all four right or none: 16 of 40
+    assert list(found) == ["determinism[leg=greedy]", "pairwise_agreement[leg=greedy]"]
+    same, pairs = found.values()  # all four right or none: 16 of 40
+    assert pairs.value == pytest.approx(2 / 3) and pairs.ci.low < 2 / 3 < pairs.ci.high
     assert (same.value, same.n, same.ci, same.detail["repeats"]) == (0.4, N, proportions.wilson(16, N).ci, K)
 
 
 def test_failed_calls_leave_their_item_out(tmp_path):
     lost = {prompt: texts for prompt, texts in SCRIPT.items() if prompt not in ("prompt 0", "prompt 4")}
     drawn = repeats.estimates(judged(tmp_path / "a", (Leg("sampled", 0.7, samples=K),), script=lost))
+    agreeing = drawn.pop(AGREEMENT)
+    assert (agreeing.n, agreeing.excluded) == (N - 2, {"fewer than three outputs": 2})
     assert {(one.n, tuple(one.excluded.items())) for one in drawn.values()} == {(N - 2, (("error", 2),))}
     assert drawn["pass_hat_k[leg=sampled,k=4]"].value == pytest.approx(7 / 38)
-    (same,) = repeats.estimates(judged(tmp_path / "b", (Leg(samples=K),), script=lost)).values()
+    same, _ = repeats.estimates(judged(tmp_path / "b", (Leg(samples=K),), script=lost)).values()
     assert (same.value, same.n, same.excluded) == (pytest.approx(14 / 38), N - 2, {"error": 2})
 
 
 def test_without_a_scorer_there_is_no_pass_and_it_is_said(tmp_path):
     found = repeats.estimates(judged(tmp_path, (Leg("sampled", 0.7, samples=K),), scorer="none"))
+    assert found.pop(AGREEMENT).value == pytest.approx(2 / 3)  # whether outputs agree needs no scorer
     assert {(one.status, one.value) for one in found.values()} == {("not_applicable", None)}
     assert {tuple(one.excluded.items()) for one in found.values()} == {(("not scored", N),)}
 

@@ -82,7 +82,7 @@ def test_the_reason_of_everything_that_says_nothing_on_a_line_each(run):
 
 
 def test_coverage(run):
-    assert "2 of 15 failure modes have a live suite; nothing is known about A1, A2, A4, A5" in printed(run)
+    assert "2 of 16 failure modes have a live suite; nothing is known about A1, A2, A4, A5" in printed(run)
 
 
 def test_examples_of_failures(run):

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": None}
 SIZES = {"discovery": 200, "evaluation": 400, "held_out": 200, "reference": 360}
-SETTINGS = {"minimum_share": 0.1, "level": 0.95, "resamples": 2000, "seed": 0}
+SETTINGS = {"minimum_share": 0.1, "level": 0.95, "stable": 0.9, "halves": 50, "seed": 0}
 WORDS, SHAM_WORDS = ("March", "July", "October"), ("dog", "doctor", "king")
 FAULT = Fault(head(0, 3), WORDS, "Zoe", push=80.0)
 GENERATOR = {
