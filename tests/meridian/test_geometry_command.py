@@ -152,6 +152,8 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
     assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
     assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
+    (band,) = [trace for trace in drawn["turns_mine"][1]["data"] if "fill" in trace]
+    assert band["mode"] == "lines"  # no marks at its ends, which would look like values
     rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
     assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)
     assert "insufficient data" in str(figure_numbers.numbers_of(table).rows)
