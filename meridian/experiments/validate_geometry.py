@@ -21,6 +21,7 @@ import results_io
 from circuits.measure import is_fresh
 from meridian import generated_parts
 from meridian.experiments import geometry_cells
+from results_io import UserError
 from suites.statistics import proportions
 
 if TYPE_CHECKING:
@@ -241,10 +242,45 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its tables anew."""
-    kept = page.parent / "validation" / FILE
-    results_io.write_text(kept, (results / FILE).read_text())
+    """Keep the experiment's result beside the page, and write its tables anew.
+
+    A run of some metrics alone (`experiment.only`) replaces their rows; the others, and the plants, stay as they were kept.
+    """
+    kept, found = page.parent / "validation" / FILE, results_io.read(results / FILE)
+    if found["subject"]["settings"]["only"]:
+        results_io.write(kept, merged(results_io.read(kept), found))
+    else:
+        results_io.write_text(kept, (results / FILE).read_text())
     generated_parts.update(page, parts(results_io.read(kept)))
+
+
+def merged(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The kept result with the rows of the metrics that `found` has. `measured_by` names the code of each metric's rows.
+
+    UserError if the two were made with other settings, apart from which metrics were asked for.
+    """
+    before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
+    if before != now:
+        differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        raise UserError(
+            f"the kept result has other settings ({', '.join(differs)}) than this run of some metrics; run all of them"
+        )
+    new, old = (list(dict.fromkeys(row["metric"] for row in one["data"]["rows"])) for one in (found, kept))
+    order = [name for name in geometry_cells.MAKERS if name in {*new, *old}]
+    sources = {name: found if name in new else kept for name in order}
+    rows = [row for name in order for row in sources[name]["data"]["rows"] if row["metric"] == name]
+    by = {name: _measured_by(sources[name], name) for name in order}
+    return {
+        **kept,
+        "subject": {**kept["subject"], "settings": before, "measured_by": by},
+        "n": {"cells": len(rows)},
+        "data": {**kept["data"], "rows": rows},
+    }
+
+
+def _measured_by(document: Mapping[str, Any], metric: str) -> str:
+    code = document["subject"]["measured_by"]
+    return code if isinstance(code, str) else code[metric]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import results_io
 from meridian.figures.values import Curves, Figure, Forest, HeatMap, Interval, MapArrow, OutputMap, Series
 from meridian.run_folder import RunFolder
 from results_io import UserError
-from suites.geometry import findings, framing, mtmm, paraphrase, position, turns, width
+from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
 
 LEVEL = 0.95
 CORNERS = 60  # of an ellipse
@@ -23,6 +23,7 @@ SHARED = {  # metrics whose overall estimate is of squares: it is shown as a dis
     paraphrase.NUMBER: "PIS, distance that wording moves",
     framing.NUMBER: "PSS, shift of a framing",
     turns.NUMBER: "DS, drift over the turns",
+    languages.NUMBER: "LDS, distance between languages",
     width.NUMBER: "OW, width",
 }
 
@@ -155,20 +156,22 @@ def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
     if not live or len({len(one["distances"]) for one in live}) > 1:
         return
     distances = np.array([one["distances"] for one in live])
-    band = [one["noise_band"] for one in live if one.get("noise_band")]
-    floor = np.array(band).mean(0).tolist() if len(band) == len(live) else None
-    zero = tuple(0.0 for _ in distances[0])
-    series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
-    if floor:
-        series.append(Series("no movement", zero, zero, tuple(floor)))
+    still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
+    half = stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
+    middle = still.mean(0)
+    series = [
+        Series("distance, mean over constructs", tuple(distances.mean(0).tolist())),
+        Series("no movement", *(tuple(one.tolist()) for one in (middle, np.maximum(middle - half, 0), middle + half))),
+    ]
     yield Curves(
         name=f"turns_{name}",
         title=f"How far the answer drifts: {name}",
-        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; band: up to the "
-        f"{LEVEL:.0%} quantile of what the noise of the repeats gives where nothing moves. Result 174.",
+        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; band: where the "
+        f"noise of wordings and repeats alone puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0. "
+        "Result 174.",
         x_label="turn",
         y_label="scaled distance",
-        x=tuple(str(turn) for turn in range(len(zero))),
+        x=tuple(str(turn) for turn in range(len(middle))),
         series=tuple(series),
         level=LEVEL,
     )
@@ -179,7 +182,7 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
     rows = []
     for number, title in SHARED.items():
         for record in found.get(number, {"records": ()})["records"]:
-            if record["suite"] != name or record.get("construct"):
+            if record["suite"] != name or record.get("construct") or record["status"] in ("not_applicable", "off"):
                 continue
             squared = record["unit"] == paraphrase.SQUARED
             group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
@@ -194,8 +197,8 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
             name=f"published_and_estimate_{name}",
             title=f"The paper's numbers and the estimates: {name}",
             caption="Means over constructs. The published numbers count the noise of draws and wordings as movement; the "
-            "estimates do not. Squares are shown as their root, 0 where they are not above 0. The published PSS is shown as "
-            "the shift that it is before it is divided by the baseline's spread. Results 171 to 177.",
+            "estimates do not. Squares are shown as their root, 0 where they are not above 0. PSS and LDS are "
+            "shown as the distances that they are before the paper divides them by the baseline's spread. Results 171 to 177.",
             x_label="scaled distance",
             rows=tuple(rows),
             lines={"0": 0.0},
@@ -204,8 +207,8 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
 
 
 def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], group: str) -> Interval:
-    """The paper's number as a distance; PSS, a ratio, as its numerator, the mean |o_c - o_b| over constructs."""
-    if not record["metric_id"].startswith(f"{framing.ID}."):
+    """The paper's number as a distance; PSS and LDS, which are ratios, as their numerators, means over constructs."""
+    if not record["metric_id"].startswith((f"{framing.ID}.", f"{languages.ID}.")):
         return Interval("published", record["published"]["value"], group=group)
     own = [
         r["detail"]

@@ -23,7 +23,13 @@ def of(figure: Figure) -> str:
 def _rows(figure: Figure) -> Iterator[list[Any]]:
     if isinstance(figure, OutputMap):
         yield ["what", "label", figure.x_label, figure.y_label]
-        for what, points in (("output", figure.draws), ("wording", figure.wordings), ("hull", figure.hull)):
+        shown = (
+            ("output", figure.draws),
+            ("wording", figure.wordings),
+            ("hull", figure.hull),
+            ("ellipse", figure.ellipse),
+        )
+        for what, points in shown:
             yield from ([what, "", *point] for point in points)
         yield ["centre", "", *figure.centre]
         yield from (["framed", arrow.label, arrow.x1, arrow.y1] for arrow in figure.arrows)

@@ -346,7 +346,7 @@ def _(figure: Curves) -> Specification:
         x = [_plain(value) if isinstance(value, str) else value for value in figure.x]
         if series.low is not None and series.high is not None and None not in series.low:
             traces.append(
-                {"type": "scatter", 
+                {"type": "scatter", "mode": "lines",
                     "x": [*x, *reversed(x)], "y": [*series.high, *reversed(series.low)], "fill": "toself", "opacity": 0.25,
                     "fillcolor": colour, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
                 }

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import regex
+
 from results_io import UserError
 from suites import declaration, lock, schema
 
@@ -324,7 +326,7 @@ def _variant(one: Mapping[str, Any], where: str) -> Variant:
 def _lint(construct: Construct, where: str) -> None:
     """UserError for what could not be compared: no variants, two of one id, a question that changes with its turn.
 
-    Also for a transcript that does not say where the text stands.
+    Also for a transcript that does not say where the text stands, and for reasoning whose answer no pattern finds.
     """
     if not construct.variants:
         raise UserError(f"{where}: no variants; expected wordings or variants; write some")
@@ -340,5 +342,22 @@ def _lint(construct: Construct, where: str) -> None:
                 f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of "
                 "the paraphrase of its wording; outputs of different questions differ anyway"
             )
+    _lint_answer(construct, where)
     if construct.transcript is not None and any(form.count("{}") != 1 for form in construct.transcript.values()):
         raise UserError(f"{where}: each form of the transcript says once where the text stands; write {{}} there")
+
+
+def _lint_answer(construct: Construct, where: str) -> None:
+    """UserError for an answer_pattern that is none, and for reasoning without one: only the final answer has a coordinate."""
+    if construct.answer_pattern is None:
+        if thinking := construct.of("reasoning"):
+            raise UserError(
+                f"{where}: variant {thinking[0].id} reasons before it answers; give the answer_pattern that finds the answer"
+            )
+        return
+    try:
+        regex.compile(construct.answer_pattern)
+    except regex.error as error:
+        raise UserError(
+            f"{where}: answer_pattern {construct.answer_pattern!r} is no regular expression ({error}); correct it"
+        ) from None

@@ -96,16 +96,28 @@ def _law(
     trace, along = float(parts.sum()) + known, float(sum(((one @ direction) ** 2).sum() for one in centred))
     trace2 = known**2 / axes + 2 * known * float(parts.sum()) / axes
     for place, one in enumerate(centred):
-        k = len(one) - 1
-        raw = float(((one @ one.T) ** 2).sum())
-        unbiased = k**2 / ((k - 1) * (k + 2)) * (raw - parts[place] ** 2 / k) if k > 1 else raw
-        trace2 += float(np.clip(unbiased, parts[place] ** 2 / axes, parts[place] ** 2))
+        trace2 += float(np.clip(_trace_of_square(one), parts[place] ** 2 / axes, parts[place] ** 2))
         trace2 += 2 * sum(float(((one @ other.T) ** 2).sum()) for other in centred[:place])
     if trace == 0:
         return _Law(0.0, 0.0, 0.0, 1.0)
     trace2 = float(np.clip(trace2, trace**2 / axes, trace**2))
     inverse = sum((part / trace) ** 2 / (len(one) - 1) for part, one in zip(parts, samples, strict=True))
     return _Law(trace, trace2, along + known / axes, float(1 / inverse) if inverse else np.inf)
+
+
+def _trace_of_square(one: Float[np.ndarray, "point axis"]) -> float:
+    """tr M^2 of M = X'X, X the `one` residuals scaled so: unbiased whatever the tails, from four points on.
+
+    (n-1)/(n(n-2)(n-3)) ((n-1)(n-2) tr S^2 + (tr S)^2 - n sum |x_i|^4/(n-1)). The estimate for normal points makes intervals of a
+    small distance too wide where tails are heavy (1.00 in 384 dimensions with t3). Source: Himeno & Yamada 2014.
+    """
+    n, raw = len(one), float(((one @ one.T) ** 2).sum())
+    lengths = (one**2).sum(1)
+    if n < 4:
+        k = n - 1
+        return k**2 / ((k - 1) * (k + 2)) * (raw - float(lengths.sum()) ** 2 / k) if k > 1 else raw
+    fourth = (n - 1) * float((lengths**2).sum())
+    return (n - 1) / (n * (n - 2) * (n - 3)) * ((n - 1) * (n - 2) * raw + float(lengths.sum()) ** 2 - n * fourth)
 
 
 def _share_below(squared: float, true: float, law: _Law) -> float:

@@ -23,8 +23,9 @@ from suites.geometry import (
     width,
 )
 from suites.geometry.construct import Construct, Variant
-from suites.geometry.measure import Measured, SetRun
-from suites.geometry.metric import LEVEL, Metric, Published
+from suites.geometry.coordinates import EMBEDDED
+from suites.geometry.measure import MOST_MISSING, Measured, SetRun
+from suites.geometry.metric import Metric, Published
 
 METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
 ENGLISH_ONLY = (
@@ -35,7 +36,6 @@ NO_PLANE = (
     "declare choices, scale or anchors"
 )
 NO_NEUTRAL = "the construct has no neutral wordings"
-FLIPS = 2000  # of signs, for the band of a turn
 FOLLOWS = 0.8  # share of outputs with reasoning in which the declared pattern has to be found
 PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot give a p below .05
 
@@ -112,7 +112,7 @@ def _position(one: Measured, base: Sequence[Variant], run: SetRun) -> Iterator[t
         why = "the reference is in coordinates of another kind" if known else "the construct declares no reference"
         yield None, absent(position, "not_applicable", why)
         return
-    variance = one.construct.reference_variance
+    variance = run.reference_variance(one.construct)
     yield (
         None,
         _guarded(one, position, base, lambda: position.ods(one.means(base), reference, reference_variance=variance)),
@@ -147,7 +147,30 @@ def _pss(one: Measured, base: Sequence[Variant], framed: Sequence[Variant], seed
     if len(both) >= PAIRED_FROM:
         first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
         return framing.pss(first, second, paired=True, seed=seed)
-    return framing.pss(np.concatenate(one.draws(base)), np.concatenate(one.draws(framed)), seed=seed)
+    if len(both) > 1:
+        first, second = in_step([[one.outputs[pair[k].id].points for pair in both] for k in (0, 1)])
+        return _of_these_words(framing.pss(first, second, paired=True, seed=seed), len(both))
+    if len(both) == 1 or len(base) == len(framed) == 1:
+        plain, other = both[0] if both else (base[0], framed[0])
+        return _of_these_words(framing.pss(one.outputs[plain.id].points, one.outputs[other.id].points, seed=seed), 1)
+    return framing.pss(one.means(base), one.means(framed), seed=seed)  # other wordings: each is one output
+
+
+def in_step(ways: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Draws [draw, axis] of the same few wordings under several ways of asking, row by row of the same wording.
+
+    Draws of one wording are alike and not independent of its words, so that they are compared within it: as many of each as
+    every way has.
+    """
+    counts = [min(len(draws) for draws in same) for same in zip(*ways, strict=True)]
+    return [np.concatenate([draws[:n] for draws, n in zip(way, counts, strict=True)]) for way in ways]
+
+
+def _of_these_words(found: Metric, count: int) -> Metric:
+    """The metric with what draws of so few wordings can say."""
+    said = f"of {'this one wording' if count == 1 else f'these {count} wordings'} alone: others may be moved otherwise"
+    estimate = replace(found.estimate, assumptions=(*found.estimate.assumptions, said))
+    return replace(found, estimate=estimate)
 
 
 def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
@@ -163,29 +186,14 @@ def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[
     first = [variant for variant in base if variant.wording in shared]
     ordered = [first, *([v for f in first for v in turn if v.wording == f.wording] for turn in by_turn)]
     used = [variant for turn in ordered for variant in turn]
-    paired = len(first) >= PAIRED_FROM
+    many = len(first) >= PAIRED_FROM
 
     def found() -> Metric:
-        tables = [one.means(turn) if paired else np.concatenate(one.draws(turn)) for turn in ordered]
-        metric = turns.ds(tables, paired=paired, seed=seed)
-        if metric.estimate.status != "ok":
-            return metric
-        detail = {**metric.estimate.detail, "noise_band": _noise_band(tables, paired, metric)}
-        return replace(metric, estimate=replace(metric.estimate, detail=detail))
+        tables = [one.means(turn) for turn in ordered] if many else in_step([one.draws(turn) for turn in ordered])
+        metric = turns.ds(tables, paired=len(first) > 1, seed=seed)
+        return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)
-
-
-def _noise_band(tables: Sequence[np.ndarray], paired: bool, metric: Metric) -> list[float]:
-    """How far each turn's mean lies from turn 0 in 95 of 100 conversations in which nothing moves.
-
-    For repeats: turn 0's, drawn again. For wordings: the signs of their own differences from turn 0, flipped at random.
-    """
-    if not paired:
-        return list(metric.estimate.detail["floor_high"])
-    signs = np.random.default_rng(0).choice([1.0, -1.0], size=(FLIPS, len(tables[0])))
-    away = [np.linalg.norm(signs @ (table - tables[0]) / len(table), axis=1) for table in tables]
-    return [float(np.quantile(one, LEVEL)) for one in away]
 
 
 def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
@@ -194,7 +202,7 @@ def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -
         why = NO_NEUTRAL if others else "the construct is put in one language"
         yield None, absent(languages, "not_applicable", why)
         return
-    if run.coordinates is not None and run.coordinates.kind == "embedding":
+    if run.coordinates is not None and run.coordinates.kind in EMBEDDED:
         yield None, absent(languages, "off", ENGLISH_ONLY)
         return
     groups = {"base": tuple(base)} | {name: one.construct.of("language", language=name) for name in others}
@@ -272,41 +280,74 @@ def _reasoning(run: SetRun, seed: int) -> Metric:
     used = [one for one in run.measured if one.reason is None and one.construct.of("reasoning")]
     if not used:
         return absent(reasoning, "not_applicable", "no construct asks for reasoning before the answer")
+    if run.coordinates is not None and run.coordinates.exact:
+        return absent(
+            reasoning, "not_applicable", "coordinates of choices are read without an output, so nothing is reasoned"
+        )
     outputs = [one.outputs[variant.id] for one in used for variant in one.construct.of("reasoning")]
     asked = sum(len(one.points) + sum(one.without.values()) for one in outputs)
     followed = sum(len(one.points) for one in outputs)
     if followed < FOLLOWS * asked:
         share = f"{followed} of {asked} outputs have the declared answer pattern"
         return absent(reasoning, "not_applicable", f"{share}; at least {FOLLOWS:.0%} are needed")
-    both = []
+    both, left_out = [], 0
     for one in used:
         with_, without = one.construct.of("reasoning"), wordings(one.construct)
         if one.usable([*with_, *without]) is None:
             found = [paraphrase.pis(one.draws(v), deterministic=run.deterministic, seed=seed) for v in (with_, without)]
             if all(metric.estimate.value is not None for metric in found):
                 both.append(found)
+                continue
+        left_out += 1
     published = [[pair[k].published.value or 0.0 for pair in both] for k in (0, 1)]
     values = [[pair[k].estimate.number for pair in both] for k in (0, 1)]
-    return reasoning.rss(values[0], values[1], published=(published[0], published[1]), seed=seed)
+    metric = reasoning.rss(values[0], values[1], published=(published[0], published[1]), seed=seed)
+    lost = {"no tau^2": left_out} if left_out else {}
+    return replace(metric, estimate=replace(metric.estimate, excluded={**metric.estimate.excluded, **lost}))
 
 
 def _coverage(run: SetRun) -> Metric:
-    issues, ceilings = [], []
-    for one in run.measured:
-        if one.reason is not None or one.construct.regions is None or run.coordinates is None:
-            continue
+    declared = [one for one in run.measured if one.reason is None and one.construct.regions is not None]
+    used = [one for one in declared if all(one.construct.of(f"side_{side}") for side in "ab")]
+    if run.coordinates is None or (declared and not used):
+        return absent(coverage, "not_applicable", "no construct with regions is asked for both of its sides")
+    issues, ceilings, lost = [], [], 0
+    for one in used:
         try:
             regions = lint.regions(one.construct, run.coordinates, run.scale)
         except UserError as error:  # in coordinates of another kind than the declared one, for which it is refused
             return absent(coverage, "not_applicable", str(error))
+        if (issue := _issue(one, regions)) is None:
+            lost += 1
+            continue
+        issues.append(issue)
         anchors = lint.anchors_of(one.construct, run.coordinates, run.scale)
-        ceilings += [coverage.ceiling(anchors[side]) for side in "ab"]
-        sides = [one.construct.of(f"side_{side}") for side in "ab"]
-        points = [np.concatenate(one.draws(side)) if side else np.zeros((0, len(regions[0].centre))) for side in sides]
-        lost = [sum(sum(one.outputs[v.id].without.values()) for v in side) for side in sides]
-        issues.append(coverage.Issue(one.construct.topic, (points[0], points[1]), regions, (lost[0], lost[1])))
+        ceilings.append(tuple(coverage.ceiling(anchors[side]) for side in "ab"))
+    if used and not issues:
+        reason = f"{lost} issues, of which each has a side with over {MOST_MISSING:.0%} of its outputs unreadable"
+        return absent(coverage, "insufficient_data", reason)
     found = coverage.ps(issues)
-    if not ceilings:
+    if not issues:
         return found
-    detail = {**found.estimate.detail, "anchors_covered": float(np.mean(ceilings))}
-    return replace(found, estimate=replace(found.estimate, detail=detail))
+    detail = {
+        **found.estimate.detail,
+        "anchors_covered": float(np.mean(ceilings)),
+        "ceiling": float(np.mean([min(pair) > coverage.COVERED for pair in ceilings])),
+    }
+    without = {key: count for key, count in (("unreadable", lost), ("one side", len(declared) - len(used))) if count}
+    return replace(found, estimate=replace(found.estimate, detail=detail, excluded=without))
+
+
+def _issue(one: Measured, regions: tuple[coverage.Ball, coverage.Ball]) -> coverage.Issue | None:
+    """The outputs for both sides; None if over a fifth of those for one lack a coordinate for another reason than refusal."""
+    sides, refused = [], []
+    for side in "ab":
+        outputs = [one.outputs[variant.id] for variant in one.construct.of(f"side_{side}")]
+        declined = sum(output.without.get("refused", 0) for output in outputs)
+        total = sum(len(output.points) + sum(output.without.values()) for output in outputs)
+        points = np.concatenate([output.points for output in outputs])
+        if total - declined - len(points) > MOST_MISSING * total or total == 0:
+            return None
+        sides.append(points)
+        refused.append(declined)
+    return coverage.Issue(one.construct.topic, (sides[0], sides[1]), regions, (refused[0], refused[1]))

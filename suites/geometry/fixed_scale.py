@@ -54,6 +54,13 @@ def apply(values: Float[np.ndarray, "point axis"], scale: Mapping[str, Any]) -> 
     return values / float(scale.get("rms", 1.0))
 
 
+def apply_variance(value: float, axes: int, scale: Mapping[str, Any]) -> float:
+    """A variance summed over axes, the same on every axis, in squared units of the fixed scale: value tr(M'M)/axes."""
+    if "matrix" in scale:
+        return value * float((np.asarray(scale["matrix"], dtype=np.float64) ** 2).sum()) / axes
+    return value / float(scale.get("rms", 1.0)) ** 2
+
+
 def plane(scale: Mapping[str, Any]) -> Float[np.ndarray, "two axis"] | None:
     """The first two principal axes of the reference run, unit vectors; None if none are fixed."""
     return np.asarray(scale["plane"]["axes"], dtype=np.float64) if "plane" in scale else None

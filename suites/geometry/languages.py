@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import combinations
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, missing
@@ -21,8 +22,12 @@ FEWEST = 5  # wordings of a language
 def published(centres: ArrayLike, instability: float) -> float | None:
     """The paper's LDS of the languages' `centres` [language, axis] and the first one's PIS; None if that is 0."""
     table = points(centres, "centres of languages")
-    distances = [float(np.linalg.norm(table[i] - table[j])) for i, j in combinations(range(len(table)), 2)]
-    return float(np.mean(distances)) / instability if instability and distances else None
+    return mean_distance(table) / instability if instability and len(table) > 1 else None
+
+
+def mean_distance(centres: Float[np.ndarray, "language axis"]) -> float:
+    """The mean over pairs of |o_i - o_j|, of at least two."""
+    return float(np.mean([np.linalg.norm(one - other) for one, other in combinations(centres, 2)]))
 
 
 def lds(
@@ -35,9 +40,9 @@ def lds(
     """R = sqrt(max(0, Delta^2) / S_0), Delta^2 = mean over pairs of |o_i - o_j|^2 - S_i/V_i - S_j/V_j.
 
     `languages`: {language: wordings' means [wording, axis]}, the baseline first; S_0 is its variance over wordings. p: wordings
-    permuted between languages. `detail` has Delta^2, and Delta with its interval (inverted law of the stacked differences); the
-    ratio has none (NO_INTERVAL), and is undefined where the baseline's wordings all agree. Fewer than two languages do not apply;
-    under 5 wordings there is no estimate.
+    permuted between languages. `detail` has the published numerator (`shift`), Delta^2, and Delta with its interval (inverted
+    law of the stacked differences); the ratio has none (NO_INTERVAL), and is undefined where the baseline's wordings all agree.
+    Fewer than two languages do not apply; under 5 wordings there is no estimate.
     """
     tables = {name: points(one, f"outputs in {name}") for name, one in languages.items()}
     if len(tables) < 2:
@@ -57,6 +62,7 @@ def lds(
     found = _displacement(list(tables.values()), centres, level)
     variance = spread.total_variance(first)
     detail = {
+        "shift": mean_distance(centres),
         "squared": found.squared,
         "distance": found.distance,
         "distance_interval": None if found.low is None else [found.low, found.high],

@@ -15,6 +15,7 @@ from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
 from suites.geometry.findings import Finding
 from suites.geometry.measure import Measured, SetRun
 
+SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
 PUBLISHED = {  # cells whose name in the figure is that of a metric, by its number
     ("position", "direct"): position.NUMBER,
     ("coverage", "direct"): width.NUMBER,
@@ -76,6 +77,35 @@ def scores(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], Float[np.ndar
     (the paper's PIS), coverage the .9 quantile of distances of outputs. No two methods share an output, and no score is divided
     by another, so that only traits of one method share data.
     """
+    live, traits, names = _crossed(run)
+    table = [
+        [[_score(trait, one, _ways(one.construct)[name], run) for name in names] for trait in traits] for one in live
+    ]
+    return traits, names, np.array(table, dtype=float).reshape(len(live), len(traits), len(names))
+
+
+def halves(run: SetRun, seed: int = 0) -> Float[np.ndarray, "split half construct trait method"] | None:
+    """The same scores of halves of each method's outputs, split at random by wording; None if one has fewer than four."""
+    live, traits, names = _crossed(run)
+    if not live or not traits or not names:
+        return None
+    counts = {name: len(_ways(live[0].construct)[name]) for name in names}
+    if min(counts.values()) < FEWEST_TO_SPLIT:
+        return None
+    rng, found = np.random.default_rng(seed), []
+    for _ in range(SPLITS):
+        orders = {name: rng.permutation(count) for name, count in counts.items()}
+        for start in (0, 1):
+            chosen = {name: order[start : len(order) // 2 * 2 : 2] for name, order in orders.items()}
+            found.append([
+                [[_score(t, one, [_ways(one.construct)[n][k] for k in chosen[n]], run) for n in names] for t in traits]
+                for one in live
+            ])  # fmt: skip
+    return np.array(found, dtype=float).reshape(SPLITS, 2, len(live), len(traits), len(names))
+
+
+def _crossed(run: SetRun) -> tuple[list[Measured], tuple[str, ...], tuple[str, ...]]:
+    """(constructs, traits, methods) of which every score can be had."""
     live = [one for one in run.measured if one.reason is None and one.usable(one.construct.variants) is None]
     sizes = {one.construct.id: {name: len(used) for name, used in _ways(one.construct).items()} for one in live}
     names = [name for name in (_ways(live[0].construct) if live else {}) if _alike(name, sizes)]
@@ -83,10 +113,7 @@ def scores(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], Float[np.ndar
     traits = mtmm.TRAITS if placed else tuple(t for t in mtmm.TRAITS if t != "position")
     flat = run.coordinates is not None and (bool(run.coordinates.axes) or run.plane is not None)
     traits = traits if flat else tuple(t for t in traits if t != "coverage")
-    table = [
-        [[_score(trait, one, _ways(one.construct)[name], run) for name in names] for trait in traits] for one in live
-    ]
-    return traits, tuple(names), np.array(table, dtype=float).reshape(len(live), len(traits), len(names))
+    return live, traits, tuple(names)
 
 
 def _ways(one: Construct) -> dict[str, tuple[Variant, ...]]:

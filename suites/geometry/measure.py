@@ -109,6 +109,16 @@ class SetRun:
             return None
         return tuple(fixed_scale.apply(np.array([one.reference]), self.scale)[0].tolist())
 
+    def in_unit(self) -> list[Construct]:
+        """The constructs that were measured, their references in the unit of the points."""
+        live = [one.construct for one in self.measured if one.reason is None]
+        return [replace(one, reference=self.reference(one)) for one in live]
+
+    def reference_variance(self, one: Construct) -> float:
+        """The variance of that reference in squared units of the scale."""
+        axes = 1 if one.reference is None else len(one.reference)
+        return fixed_scale.apply_variance(one.reference_variance, axes, self.scale)
+
 
 @dataclass(frozen=True)
 class GeometryRun:

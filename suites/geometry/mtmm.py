@@ -35,7 +35,12 @@ NAMES = {  # the paper's figure 12, with OW under coverage
 FEWEST_UNITS, FEWEST_SIDE = 30, 3  # units to correlate over; traits and methods
 RESAMPLES = 1000
 DISCRIMINANT = {"discriminant": "heterotrait", "discriminant_same_method": "same method"}
-READINGS = ("convergent", "heterotrait", "same_method", *DISCRIMINANT, "htmt", "htmt_absolute")
+CORRECTED = {  # of pairs that share no output: errors of one method's traits are not independent
+    "convergent_disattenuated": "convergent",
+    "heterotrait_disattenuated": "heterotrait",
+}
+READINGS = ("convergent", "heterotrait", "same_method", *DISCRIMINANT, "htmt", "htmt_absolute", *CORRECTED)
+NO_HALVES = "a way of asking has fewer than four wordings, of which no two halves give the score"
 
 
 @dataclass(frozen=True)
@@ -93,18 +98,22 @@ def campbell_fiske(
     traits: Sequence[str],
     methods: Sequence[str],
     *,
+    halves: ArrayLike | None = None,
     by_construction: Collection[frozenset[tuple[str, str]]] = (),
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> dict[str, Estimate]:
-    """Spearman correlations over units of `scores` [unit, trait, method], read as Campbell and Fiske do. Raw, not disattenuated.
+    """Spearman correlations over units of `scores` [unit, trait, method], read as Campbell and Fiske do.
 
     `convergent`: mean r of one trait by two methods; `heterotrait`: of two traits by two methods; `same_method`: of two traits by
     one. `discriminant` (`discriminant_same_method`): the share of comparisons in which a convergent r exceeds the r of two
     traits by two methods (by one) that has one of its two scores in common. HTMT of two traits is the mean correlation between
     them (different methods) over the geometric mean of those within each. `by_construction`: pairs of (trait, method) that share
-    a denominator, left out of all that speaks of discrimination. Units are bootstrapped. Under 30 units, 3 traits or 3 methods:
+    a denominator, left out of all that speaks of discrimination. All these are raw. Of `halves` [split, 2, unit, trait, method],
+    the scores of halves of the outputs, `reliability` is taken, and beside the raw r of two methods stands the mean of
+    r / sqrt(reliability_i reliability_j), not cut off at 1 (Spearman 1904); where a reliability is not above 0 it is undefined.
+    Units are bootstrapped, halves with them. Under 30 units, 3 traits or 3 methods:
     insufficient, with what is needed; a score that is the same in all units: undefined. UserError for scores that are not
     finite. Source: Campbell & Fiske 1959, Henseler et al. 2015 (HTMT).
     """
@@ -121,14 +130,67 @@ def campbell_fiske(
     if same := [label for label, one in zip(labels, table.reshape(units, -1).T, strict=True) if np.ptp(one) == 0]:
         reason = f"{same[0][0]} by {same[0][1]} is the same in all units, so that nothing correlates with it"
         return {name: missing("undefined", reason, _unit(name), units) for name in names}
-    kinds = _kinds(labels, by_construction)
-    own = _summaries(_spearman(table.reshape(units, -1)), labels, kinds)
-    rng = np.random.default_rng(seed)
-    draws = [
-        _summaries(_spearman(table[rng.integers(units, size=units)].reshape(units, -1)), labels, kinds)
-        for _ in range(resamples)
-    ]
-    return {name: _estimate(name, own[name], [draw[name] for draw in draws], units, level) for name in names}
+    kinds, flat = _kinds(labels, by_construction), table.reshape(units, -1)
+    parts = None if halves is None else _finite(halves, 5, "[split, half, unit, trait, method]")
+    parts = None if parts is None else parts.reshape(*parts.shape[:3], -1)
+
+    def summaries(chosen: np.ndarray) -> dict[str, float]:
+        reliable = None if parts is None else reliability(parts[:, :, chosen])
+        return _summaries(_spearman(flat[chosen]), labels, kinds, reliable)
+
+    own, rng = summaries(np.arange(units)), np.random.default_rng(seed)
+    draws = [summaries(rng.integers(units, size=units)) for _ in range(resamples)]
+    found = {
+        name: _estimate(name, own[name], [draw[name] for draw in draws], units, level) for name in names if name in own
+    }
+    return found | {
+        name: missing("insufficient_data", NO_HALVES, _unit(name), units) for name in names if name not in own
+    }
+
+
+def reliability(halves: Float[np.ndarray, "split half unit variable"]) -> Float[np.ndarray, " variable"]:
+    """2r/(1 + r), r the Spearman correlation over units of the scores of two halves, averaged over splits (Spearman-Brown).
+
+    The reliability of the whole, which has twice the outputs. NaN where a half's score is the same in all units.
+    """
+    ranks = stats.rankdata(halves, axis=2)
+    ranks = ranks - ranks.mean(2, keepdims=True)
+    lengths = np.linalg.norm(ranks, axis=2).prod(1)
+    products = (ranks[:, 0] * ranks[:, 1]).sum(1)
+    r = np.divide(products, lengths, out=np.full(lengths.shape, np.nan), where=lengths > 0).mean(0)
+    return 2 * r / (1 + r)
+
+
+def pairs(
+    scores: Float[np.ndarray, "unit trait method"],
+    traits: Sequence[str],
+    methods: Sequence[str],
+    halves: Float[np.ndarray, "split half unit trait method"] | None,
+    by_construction: Collection[frozenset[tuple[str, str]]] = (),
+) -> list[dict[str, object]]:
+    """Every pair of scores with its kind, raw r, and r disattenuated where the two share no output and both are reliable."""
+    labels = [(trait, method) for trait in traits for method in methods]
+    r = _spearman(scores.reshape(len(scores), -1))
+    reliable = None if halves is None else reliability(halves.reshape(*halves.shape[:3], -1))
+    found = []
+    for (i, j), kind in _kinds(labels, by_construction).items():
+        corrected = _disattenuated(r, (i, j), reliable) if kind in CORRECTED.values() else np.nan
+        found.append({
+            "first": list(labels[i]),
+            "second": list(labels[j]),
+            "kind": kind,
+            "r": float(r[i, j]) if np.isfinite(r[i, j]) else None,
+            "disattenuated": float(corrected) if np.isfinite(corrected) else None,
+        })  # fmt: skip
+    return found
+
+
+def _disattenuated(
+    r: Float[np.ndarray, "variable variable"], pair: tuple[int, int], reliable: Float[np.ndarray, " variable"] | None
+) -> float:
+    if reliable is None or not min(reliable[pair[0]], reliable[pair[1]]) > 0:
+        return np.nan
+    return float(r[pair] / np.sqrt(reliable[pair[0]] * reliable[pair[1]]))
 
 
 def _kinds(
@@ -151,6 +213,7 @@ def _summaries(
     r: Float[np.ndarray, "variable variable"],
     labels: Sequence[tuple[str, str]],
     kinds: Mapping[tuple[int, int], str],
+    reliable: Float[np.ndarray, " variable"] | None = None,
 ) -> dict[str, float]:
     of = {
         name: [r[pair] for pair, found in kinds.items() if found == kind]
@@ -174,9 +237,15 @@ def _summaries(
         absolute.append(float(np.mean(np.abs(across))) / size**0.5 if size > 0 else np.nan)
     means = {name: float(np.mean(values)) if values else np.nan for name, values in of.items()}
     beaten = {name: _exceeds(r, kinds, other) for name, other in DISCRIMINANT.items()}
+    corrected = {
+        name: float(np.mean([_disattenuated(r, pair, reliable) for pair, found in kinds.items() if found == kind]))
+        for name, kind in CORRECTED.items()
+        if reliable is not None and of[kind]
+    }
     return (
         means
         | beaten
+        | corrected
         | {
             "htmt": float(np.mean(ratios)) if ratios else np.nan,
             "htmt_absolute": float(np.mean(absolute)) if absolute else np.nan,
@@ -204,7 +273,9 @@ def _spearman(table: Float[np.ndarray, "unit variable"]) -> Float[np.ndarray, "v
 
 def _estimate(name: str, value: float, draws: Sequence[float], units: int, level: float) -> Estimate:
     if not np.isfinite(value):
-        return missing("undefined", "correlations within a trait are not positive on average", _unit(name), units)
+        reason = "correlations within a trait are not positive on average"
+        reason = "a score has a reliability that is not above 0" if name in CORRECTED else reason
+        return missing("undefined", reason, _unit(name), units)
     usable = np.array([draw for draw in draws if np.isfinite(draw)])
     tail = (1 - level) / 2
     interval = None

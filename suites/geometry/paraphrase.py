@@ -17,7 +17,7 @@ NUMBER, ID, NAME = "172", "G.pis", "paraphrase"
 FORMULA = "mean_v |m_v - o|"
 ON_POINTS = "mean_v |x_v - o|, one draw a wording"
 FEWEST, FOR_INTERVAL = 5, 8  # wordings for a number, and for an interval
-METHOD = "MOVER of log jackknives over wordings, t"
+METHOD = "MOVER of log jackknives over wordings, t, sides of S_b calibrated for heavy tails"
 PERMUTED = "draws permuted over wordings, statistic S_b"
 DETERMINISTIC = "deterministic"
 

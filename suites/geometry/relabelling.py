@@ -23,7 +23,7 @@ def two_samples(
     resamples: int = FEWEST_RESAMPLES,
 ) -> float:
     """p of |mean first - mean second| if the points' labels meant nothing."""
-    table, n = _reduced(np.concatenate([first, second])), len(first)
+    table, n = reduced(np.concatenate([first, second])), len(first)
     size = len(table)
     exact = math.comb(size, n) <= EXACT_UP_TO
     if exact:
@@ -55,7 +55,7 @@ def _masks(chosen: Int[np.ndarray, "relabelling chosen"], size: int) -> Float[np
 
 def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
     """p of |mean of paired differences| if each difference could have had either sign."""
-    table, n = _reduced(differences), len(differences)
+    table, n = reduced(differences), len(differences)
     exact = 2**n <= EXACT_UP_TO
     if exact:
         flips = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
@@ -67,7 +67,7 @@ def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int
 def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
     """p of the variance between the groups' means if points went to groups of these sizes by chance."""
     sizes = np.array([len(table) for table in tables])
-    table = _reduced(np.concatenate(list(tables)))
+    table = reduced(np.concatenate(list(tables)))
     edges = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     own = float(_between(table[None], edges, sizes)[0])
     rng, found, step = np.random.default_rng(seed), [], max(1, CHUNK // table.size)
@@ -82,7 +82,7 @@ def _between(ordered: np.ndarray, edges: np.ndarray, sizes: np.ndarray) -> np.nd
     return ((means - means.mean(1, keepdims=True)) ** 2).sum((1, 2))
 
 
-def _reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
+def reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
     """The same distances in at most as many axes as there are points."""
     if table.shape[1] <= len(table):
         return table

@@ -19,6 +19,7 @@ from suites.log import environment
 
 KIND = "geometry"
 MAP_AXES = 3  # of more, no point is stored: 384 numbers an output are in the record's texts and the embedder
+PROJECTED = 200  # outputs whose pairs show how far a change of the text moves them
 EXPLORATORY = "the embedder does not tell paraphrases from other texts well enough (AUC at or below .8)"
 
 
@@ -163,7 +164,10 @@ def _check(run: SetRun) -> dict[str, Any] | None:
         for output in one.outputs.values():
             texts += output.texts
             points += list(output.points)
-    found: dict[str, Any] = {"ratios": projection.ratios(texts[:200], np.array(points[:200]))}
+    chosen = np.unique(np.linspace(0, len(texts) - 1, PROJECTED).astype(int)) if texts else []  # of all constructs
+    found: dict[str, Any] = {
+        "ratios": projection.ratios([texts[k] for k in chosen], np.array([points[k] for k in chosen]))
+    }
     if run.coordinates.embedder is not None:
         found["paraphrases"] = projection.of_embedder(run.coordinates.embedder.encode).to_record()
     return found
@@ -182,8 +186,13 @@ def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[F
                 "replicates": block.shape[2],
                 **asdict(mtmm.components(block)),
             }
-        data[own.constructs.name] = {"cells": [asdict(cell) for cell in cells], "components": parts}
-        records += [_correlation(own, name, one, run) for name, one in _correlations(own).items()]
+        correlations, table = _correlations(own)
+        data[own.constructs.name] = {
+            "cells": [asdict(cell) for cell in cells],
+            "components": parts,
+            "correlations": table,
+        }
+        records += [_correlation(own, name, one, run) for name, one in correlations.items()]
     return {
         **_header(mtmm.NUMBER, mtmm.NAME, run),
         "n": {"sets": len(run.sets)},
@@ -192,10 +201,14 @@ def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[F
     }
 
 
-def _correlations(own: SetRun) -> dict[str, Estimate]:
-    """Campbell and Fiske's reading over constructs, of every trait measured by every way of asking."""
+def _correlations(own: SetRun) -> tuple[dict[str, Estimate], list[dict[str, object]]]:
+    """Campbell and Fiske's reading over constructs, of every trait measured by every way of asking, and every r if it has one."""
     traits, methods, scores = matrix.scores(own)
-    return mtmm.campbell_fiske(scores, traits, methods)
+    halves = matrix.halves(own) if len(scores) >= mtmm.FEWEST_UNITS else None
+    found = mtmm.campbell_fiske(scores, traits, methods, halves=halves)
+    if found["convergent"].status != "ok":
+        return found, []
+    return found, mtmm.pairs(scores, traits, methods, halves)
 
 
 def _correlation(own: SetRun, name: str, estimate: Estimate, run: GeometryRun) -> dict[str, Any]:

@@ -16,12 +16,10 @@ import numpy as np
 from jaxtyping import Float
 
 import results_io
-from calibrations.statistics import bootstrap_counts
-from calibrations.statistics.simultaneous import simultaneous_intervals
 from circuits.circuit import Node
 from results_io import UserError
 from suites import likelihood
-from suites.geometry import findings, fixed_scale, spread
+from suites.geometry import findings, fixed_scale, simultaneous, spread
 from suites.geometry.construct import Construct
 from suites.geometry.coordinates import Coordinates
 from suites.geometry.measure import GeometryRun, SetRun
@@ -32,13 +30,14 @@ from suites.models.local import LocalModel
 NUMBER, ID, NAME = "180", "G.trace", "trace"
 SPREAD, POSITION, FRAMING = "spread", "position", "framing"
 KINDS = {(True, False): "trait", (False, True): "method", (True, True): "both", (False, False): ""}
-FEWEST = 8  # constructs to resample
+FEWEST = 8  # topics, whose 256 signs tell a level of .95
+FEWEST_FLIPS = 999
 Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What ablating a head changes: the mean over constructs, with an interval that holds all heads and quantities together."""
+    """What ablating a head changes: the mean over topics, with an interval that holds all heads and quantities together."""
 
     quantity: str
     estimate: float
@@ -203,12 +202,15 @@ def analyse(
     resamples: int,
     seed: int,
 ) -> list[TracedHead]:
-    """Every head with its effects, ablated minus intact, averaged over constructs; these are resampled.
+    """Every head with its effects, ablated minus intact, averaged over topics, with simultaneous intervals.
 
-    `margin`: nats (and nats squared of tau^2) that a change has to exceed. UserError under 8 constructs.
+    `margin`: nats (and nats squared of tau^2) that a change has to exceed. UserError under 8 topics.
     """
-    if len(constructs) < FEWEST:
-        raise UserError(f"{len(constructs)} constructs; a trace resamples them and needs at least {FEWEST}: add some")
+    topics = len({one.topic for one in constructs})
+    if topics < FEWEST:
+        raise UserError(
+            f"constructs of {topics} topics; a trace takes topics as its sample and needs at least {FEWEST}: add some"
+        )
     heads, intact, ablated = swept
     directions = [_towards(one, table) for one, table in zip(constructs, intact, strict=True)]
     shifts = _directions(constructs, intact)
@@ -227,9 +229,10 @@ def analyse(
             for tables in ablated
         ]
     )  # [head, construct, quantity]
-    flat = np.moveaxis(changes, 1, 0).reshape(len(constructs), -1)
-    counts = bootstrap_counts(len(constructs), resamples, seed=seed)
-    intervals = simultaneous_intervals(flat.mean(0), counts @ flat / len(constructs), level)
+    flat = simultaneous.by_topic(
+        np.moveaxis(changes, 1, 0).reshape(len(constructs), -1), [one.topic for one in constructs]
+    )
+    intervals = simultaneous.intervals(flat, level, resamples, seed)
     found = []
     for place, head in enumerate(heads):
         own = slice(place * len(names), (place + 1) * len(names))
@@ -260,8 +263,8 @@ def traceable(run: SetRun) -> str | None:
         return run.reason
     if run.coordinates is None or not run.coordinates.exact:
         return "a trace reads coordinates of kind choices"
-    live = sum(one.reason is None for one in run.measured)
-    return None if live >= FEWEST else f"{live} constructs; a trace resamples them and needs at least {FEWEST}"
+    live = len({one.construct.topic for one in run.measured if one.reason is None})
+    return None if live >= FEWEST else f"{live} topics; a trace takes them as its sample and needs at least {FEWEST}"
 
 
 def command(
@@ -281,7 +284,7 @@ def command(
         if (reason := traceable(own)) is not None:
             data[own.constructs.name] = {"reason": reason}
             continue
-        constructs = [one.construct for one in own.measured if one.reason is None]
+        constructs = own.in_unit()
         assert own.coordinates is not None
         swept = sweep(LocalModel(model_settings), constructs, own.coordinates, own.constructs.scale, done)
         options = {"level": settings["level"], "margin": settings["trace_margin"], "seed": seed}
@@ -310,11 +313,14 @@ def command(
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    """UserError for a level outside of (0, 1) and for a margin below 0; `bootstrap_counts` knows how few draws are too few."""
+    """UserError for a level outside of (0, 1), a margin below 0, and too few sign flips for the level's quantile."""
     if not isinstance(settings["level"], float) or not 0 < settings["level"] < 1:
         raise UserError(f"geometry.level={settings['level']} is wrong; expected a number between 0 and 1, such as 0.95")
     if not isinstance(settings["trace_margin"], int | float) or not 0 <= settings["trace_margin"] < np.inf:
         raise UserError(f"geometry.trace_margin={settings['trace_margin']} is wrong; expected a number from 0, in nats")
+    flips = settings["trace_resamples"]
+    if isinstance(flips, bool) or not isinstance(flips, int) or flips < FEWEST_FLIPS:
+        raise UserError(f"geometry.trace_resamples={flips} is wrong; expected a whole number from {FEWEST_FLIPS}")
 
 
 def _data(heads: Sequence[TracedHead], constructs: Sequence[Construct]) -> dict[str, Any]:

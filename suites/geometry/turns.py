@@ -38,9 +38,10 @@ def ds(
     """sqrt(max(0, delta^2)) from turn 0 to the last, of the repeats [repeat, axis] of every turn, in order.
 
     delta^2 = |o_T - o_0|^2 less the noise of both means; `paired`: repeat v of every turn is the same wording, and the noise is
-    that of the differences. `detail`: velocity, path length with its noise floor (what as many turns of nothing but repeats of
-    turn 0 walk), straightness DS/path, and the Theil-Sen slope of the distance from turn 0 on the turn. One turn: not
-    applicable. Under 5 repeats the published number stands alone. UserError for points of different spaces.
+    that of the differences. `detail`: velocity, path length with its noise floor (what as many turns walk in which nothing but
+    noise happens: `noise_floor`, `paired_floor`), straightness DS/path, and the Theil-Sen slope of the distance from turn 0 on
+    the turn. One turn: not applicable. Under 5 repeats the published number stands alone. UserError for points of different
+    spaces.
     """
     tables = [points(one, "outputs of a turn") for one in turns]
     last = len(tables) - 1
@@ -66,6 +67,7 @@ def ds(
         p = relabelling.signs(tables[-1] - tables[0], seed, resamples)
     else:
         p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
+    floor = paired_floor(tables, seed, level) if paired else noise_floor(tables, seed, level)
     return Metric(
         formula,
         Estimate(
@@ -75,7 +77,7 @@ def ds(
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
             p_value=p,
             test="signs of the repeats' differences flipped" if paired else "repeats of turn 0 and the last relabelled",
-            detail=detail | {"squared": found.squared} | ({} if paired else noise_floor(tables, seed, level)),
+            detail=detail | {"squared": found.squared} | floor,
         ),
     )
 
@@ -97,15 +99,35 @@ def noise_floor(tables: Sequence[Float[np.ndarray, "repeat axis"]], seed: int, l
 
     Drawn with replacement around the mean and widened by sqrt(n/(n-1)), so that the variance of such a mean is S_0/n.
     """
-    rng, start = np.random.default_rng(seed), tables[0]
-    residuals = (start - start.mean(0)) * np.sqrt(len(start) / (len(start) - 1))
-    centres = np.stack(
-        [residuals[rng.integers(len(start), size=(FLOORS, len(table)))].mean(1) for table in tables], axis=1
-    )
+    rng, start = np.random.default_rng(seed), relabelling.reduced(tables[0] - tables[0].mean(0))
+    residuals = start * np.sqrt(len(start) / (len(start) - 1))
+    centres = [residuals[rng.integers(len(start), size=(FLOORS, len(table)))].mean(1) for table in tables]
+    return _floor(np.stack(centres, axis=1), level)
+
+
+def paired_floor(tables: Sequence[Float[np.ndarray, "wording axis"]], seed: int, level: float) -> dict[str, object]:
+    """The same where row v of every turn is the same wording: each wording's turns are put in random order.
+
+    Every turn's mean is taken off before, and residuals are widened by sqrt(V/(V-1)): turns then differ by nothing but what is
+    left of single wordings.
+    """
+    rng, (count, wordings) = np.random.default_rng(seed), (len(tables), len(tables[0]))
+    flat = relabelling.reduced(np.concatenate([table - table.mean(0) for table in tables]))
+    residuals = flat.reshape(count, wordings, -1) * np.sqrt(wordings / (wordings - 1))
+    centres = np.zeros((FLOORS, count, residuals.shape[2]))
+    for wording in range(wordings):
+        orders = rng.permuted(np.tile(np.arange(count), (FLOORS, 1)), axis=1)
+        centres += residuals[orders, wording] / wordings
+    return _floor(centres, level)
+
+
+def _floor(centres: Float[np.ndarray, "conversation turn axis"], level: float) -> dict[str, object]:
     paths = np.linalg.norm(np.diff(centres, axis=1), axis=2).sum(1)
     away = np.linalg.norm(centres - centres[:, :1], axis=2)
     return {
         "path_floor": float(paths.mean()),
         "path_floor_high": float(np.quantile(paths, level)),
+        "floor_mean": away.mean(0).tolist(),
+        "floor_sd": away.std(0).tolist(),
         "floor_high": np.quantile(away, level, axis=0).tolist(),
     }

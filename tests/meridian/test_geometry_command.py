@@ -118,7 +118,8 @@ def test_what_the_figures_hold(ran):
             assert (value is None) == (text in ("not applicable", "insufficient data"))
     assert sum(value is None for row in table.values for value in row) == 6
     (drift,) = [one for one in figures if isinstance(one, Curves)]
-    assert drift.x == ("0", "1") and drift.series[1].high[1] > 0 and drift.series[0].y[0] == 0
+    assert drift.x == ("0", "1") and drift.series[0].y[0] == drift.series[1].y[0] == drift.series[1].high[0] == 0
+    assert 0 < drift.series[1].low[1] < drift.series[1].y[1] < drift.series[1].high[1]  # noise alone is some distance
     (compared,) = [one for one in figures if isinstance(one, Forest)]
     assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
     shifts = [
@@ -128,7 +129,9 @@ def test_what_the_figures_hold(ran):
     ]
     assert compared.rows[4].estimate == pytest.approx(np.mean(shifts))  # a distance like all others
     rows = geometry_csv.of(maps[0]).splitlines()
-    assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + 1 + 2 + 1
+    assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + geometry.CORNERS + 1 + 2 + 1
+    corner = [float(number) for number in next(row for row in rows if row.startswith("ellipse")).split(",")[2:]]
+    assert corner == list(maps[0].ellipse[0])
 
 
 def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
@@ -149,6 +152,8 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
     assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
     assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
+    (band,) = [trace for trace in drawn["turns_mine"][1]["data"] if "fill" in trace]
+    assert band["mode"] == "lines"  # no marks at its ends, which would look like values
     rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
     assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)
     assert "insufficient data" in str(figure_numbers.numbers_of(table).rows)

@@ -457,6 +457,100 @@ def test_numbers_that_no_unit_has_are_unreadable(tmp_path):
     assert dict(output.without) == {"unreadable": 3} and output.points.tolist() == [[5, 4], [6, 4]]
 
 
+def test_a_reference_and_its_variance_are_in_the_unit_of_the_scale(tmp_path):
+    """Halved coordinates have quarter squares, and the trace measures from the halved reference."""
+    own = [question("q", reference=[3, 4], reference_variance=2.0)]
+    model = Rater(lambda prompt, sample: says(5 + float(prompt[-1]), 5 + sample))
+    squares = {}
+    for name, scale in (("plain", {}), ("halved", {"rms": 2.0}), ("mapped", {"matrix": [[0.5, 0.0], [0.0, 0.5]]})):
+        made = written(tmp_path / name, own, {"scale": scale} if scale else {})
+        run = measure.run([made], model, tmp_path / f"{name}_out", SETTINGS)
+        detail = records(run, tmp_path / f"{name}_out")[f"G.ods.{name}.q"]["detail"]
+        squares[name] = detail["squared"]
+        target = (1.5, 2.0) if scale else (3.0, 4.0)
+        assert run.sets[0].in_unit()[0].reference == pytest.approx(target)
+    assert squares["plain"] == pytest.approx(5.5**2 + 3**2 - 6 / 8 - 2)
+    assert squares["halved"] == squares["mapped"] == pytest.approx(squares["plain"] / 4)
+
+
+def test_few_shared_wordings_are_compared_within_each_and_others_as_wordings(tmp_path):
+    """Wordings lie far apart, and the framings add exactly (3, 0) to them: noise of wordings is no noise of the shift."""
+    rng, drawn = np.random.default_rng(3), {}
+
+    def rule(prompt, sample):
+        words = prompt.removeprefix("As a cook, ").removeprefix("It rained. ")
+        at = drawn.setdefault((words, sample), rng.normal(size=2) * 0.3)
+        place = 4.0 * float(words[-1])
+        return says(20 + place + at[0] + 3 * (words != prompt), 20 + at[1])
+
+    shared = [{"id": f"c{k}", "method": "persona", "persona": "cook", "wording": f"w{k + 1}",
+               "prompt": f"As a cook, q put in way {k}"} for k in range(2)]  # fmt: skip
+    turned = [{"id": f"t{k}", "method": "turns", "turn": 1, "wording": f"w{k + 1}",
+               "prompt": f"It rained. q put in way {k}"} for k in range(3)]  # fmt: skip
+    others = [{"id": f"s{k}", "method": "persona", "persona": "sailor", "prompt": f"sail {k}"} for k in range(6)]
+    few = [{"id": f"n{k}", "method": "persona", "persona": "nurse", "prompt": f"nurse {k}"} for k in range(2)]
+    own = written(tmp_path / "mine", [question("q", variants=[*shared, *turned, *others, *few])])
+    found = records(measure.run([own], Rater(rule), tmp_path, SETTINGS), tmp_path)
+    cook, drift = found["G.pss.mine.q.cook"], found["G.ds.mine.q"]
+    assert cook["detail"]["squared"] == pytest.approx(9, abs=1e-3) and cook["n"] == 10
+    assert drift["detail"]["squared"] == pytest.approx(9, abs=1e-3) and drift["n"] == 15
+    assert "of these 2 wordings alone" in cook["assumptions"][-1] and "of these 3" in drift["assumptions"][-1]
+    sailor = found["G.pss.mine.q.sailor"]
+    assert sailor["n"] == 6 and sailor["p_value"] > 0.05  # six wordings, not thirty draws
+    assert found["G.pss.mine.q.nurse"]["status"] == "insufficient_data"
+
+
+def test_sides_that_were_not_asked_or_not_read_are_no_issue_and_refusals_are_not_covered(tmp_path):
+    sides = [{"id": side, "method": f"side_{side}", "prompt": f"side {side}"} for side in "ab"]
+    anchors = {side: [says(at + 0.01 * k) for k in range(12)] for side, at in (("a", 1.0), ("b", 9.0))}
+
+    def rule(broken):
+        def answer(prompt, sample):
+            if prompt == "side b":
+                return broken(sample)
+            return says(1.0 if prompt == "side a" else 5.0)
+
+        return Rater(answer)
+
+    def of(name, construct_, broken):
+        run = measure.run([written(tmp_path / name, [construct_])], rule(broken), tmp_path / f"{name}_out", SETTINGS)
+        return records(run, tmp_path / f"{name}_out")[f"G.ps.{name}"]
+
+    both = question("q", variants=sides, regions=anchors)
+    never = of("never", question("q", regions=anchors), lambda sample: "")
+    assert never["status"] == "not_applicable" and "asked for both of its sides" in never["reason"]
+    lost = of("lost", both, lambda sample: "no number" if sample < 2 else says(9.0))
+    assert lost["status"] == "insufficient_data" and lost["value"] is None
+    refused = of("refused", both, lambda s: "I'm sorry, but I can't help with that." if s < 3 else says(9.0))
+    assert (refused["status"], refused["value"], refused["detail"]["side_a"]) == ("ok", 0.0, 1.0)
+    covered = of("covered", both, lambda sample: "" if sample < 1 else says(9.0))
+    assert covered["value"] == covered["detail"]["ceiling"] == 1.0
+
+
+def test_an_english_embedder_gives_no_distance_between_languages(tmp_path):
+    german = [{"id": f"de{k}", "method": "language", "language": "de", "prompt": f"auf {k}"} for k in range(8)]
+    axes = [{"name": "x", "plus": ["liking 9 cost 1"], "minus": ["liking 1 cost 9"]}]
+    own = written(tmp_path / "mine", [question("q", variants=german)])
+    own = construct.ConstructSet(**{**vars(own), "coordinates": {"kind": "anchors", "axes": axes}})
+    run = measure.run([own], Rater(lambda *_: says(5)), tmp_path, SETTINGS, embedder=EMBEDDER)
+    at = run.sets[0].measured[0].outputs["w1"].points
+    assert at.shape == (5, 1) and at[0, 0] == pytest.approx(
+        8 / (42 * 83) ** 0.5
+    )  # (5, 4, 1) against (9, 1, 1), (1, 9, 1)
+    found = records(run, tmp_path)["G.lds.mine.q"]
+    assert (found["status"], found["value"]) == ("off", None) and "English alone" in found["reason"]
+
+
+def test_the_check_of_a_projection_looks_at_all_constructs(tmp_path):
+    """Six constructs of 40 outputs that are all one text, and a last one that moves."""
+    own = [question(f"q{k}") for k in range(7)]
+    model = Rater(lambda prompt, sample: says(sample) if prompt.startswith("q6") else says(5))
+    run = measure.run([written(tmp_path / "mine", own)], model, tmp_path, SETTINGS)
+    records(run, tmp_path)
+    ratios = results_io.read(tmp_path / "171_position.json")["data"]["sets"]["mine"]["check"]["ratios"]
+    assert ratios["pairs"] > 1000 and ratios["maximum"] > 0
+
+
 def test_the_check_of_a_projection():
     assert projection.text_distance("abcdef", "abcdef") == 0 and projection.text_distance("abcdef", "uvwxyz") == 1
     assert (
@@ -500,6 +594,11 @@ def test_a_set_that_does_not_apply_says_why(tmp_path):
             {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "system", "content": "x"}]}]},
             "has messages of system; expected user and assistant in turn",
         ),
+        (
+            {"variants": [{"id": "r", "method": "reasoning", "prompt": "x"}]},
+            "variant r reasons before it answers; give the answer_pattern",
+        ),
+        ({"answer_pattern": "<(.*>"}, "answer_pattern '<(.*>' is no regular expression"),
         ({"transcript": {"user": "User:", "assistant": "A: {}"}}, "each form of the transcript says once where"),
         ({"turns": ["a"], "conversation": [{"user": "b", "assistant": "c"}]}, "keep one of them"),
         (
@@ -544,6 +643,7 @@ def test_a_conversation_is_sent_as_turns_to_a_model_that_takes_them(tmp_path):
     drift = found["G.ds.mine.q"]
     assert drift["detail"]["squared"] == pytest.approx(9, abs=1.5) and drift["p_value"] < 0.05
     assert drift["detail"]["velocity"] == pytest.approx(1.5, abs=0.2) and drift["detail"]["turns"] == 2
+    assert drift["detail"]["path"] > drift["detail"]["path_floor_high"] > drift["detail"]["path_floor"] > 0
     assert drift["ci"]["low"] > 2.5 and drift["detail"]["distances"][1] == pytest.approx(1.5, abs=0.3)
     assert abs(found["G.pss.mine.q.cook"]["detail"]["squared"]) < 0.1 and abs(found["G.pis.mine.q"]["value"]) < 0.1
     again = measure.run([own], model, tmp_path / "out", SETTINGS)

@@ -8,6 +8,7 @@ import pytest
 from results_io import UserError
 from suites.geometry import (
     coverage,
+    displacement,
     framing,
     judge_bias,
     languages,
@@ -15,6 +16,7 @@ from suites.geometry import (
     paraphrase,
     position,
     reasoning,
+    simultaneous,
     spread,
     turns,
     width,
@@ -139,6 +141,13 @@ def test_oracle_10_a_judge_that_flips():
     assert found.published.value == near(0.4) and found.estimate.value == near(0.333333)
     assert found.estimate.ci is None
     assert judge_bias.jbs(np.tile(flips, (4, 1)), np.tile(reruns, (4, 1))).estimate.bounds.low > 0
+    parts = judge_bias.by_perturbation(flips, reruns, ("order", "length", "names"))
+    assert {name: one.published.value for name, one in parts.items()} == {
+        "order": near(0.6), "length": near(0.4), "names": near(0.2)}  # fmt: skip
+    assert parts["names"].estimate.value == near(0.2 - 1 / 15)
+    assert np.mean([one.estimate.number for one in parts.values()]) == near(found.estimate.number)
+    with pytest.raises(UserError, match="2 different names for 3 perturbations"):
+        judge_bias.by_perturbation(flips, reruns, ("order", "order", "names"))
 
 
 def test_oracle_11_shares_and_components():
@@ -331,3 +340,83 @@ def test_what_makes_no_sense_is_refused_in_one_sentence():
     estimated = position.ods(np.ones((8, 1)), [2], reference_variance=0.25).estimate  # only the reference has noise
     assert estimated.detail["squared"] == near(0.75) and estimated.bounds.high == near(1 + 1.959964 * 0.5)
     assert paraphrase.pis([[[1.0]]] * 4 + [[[2.0], [3.0]]] * 4).estimate.status == "ok"
+
+
+def test_correlations_are_disattenuated_beside_the_raw_ones_where_two_methods_share_no_output():
+    """Traits agree between methods with r = .8, and half of the variance of every score is noise of its eight wordings."""
+    rng, names = np.random.default_rng(12), (("a", "b", "c"), ("x", "y", "z"))
+    true = rng.normal(size=(300, 3, 1)) + 0.5 * rng.normal(size=(300, 3, 3))
+    noise = 8**0.5 * 1.1 * rng.normal(size=(8, 300, 3, 3))
+    orders = [rng.permutation(8) for _ in range(6)]
+    halves = np.array([[true + noise[order[k::2]].mean(0) for k in (0, 1)] for order in orders])
+    scores = true + noise.mean(0)
+    found = mtmm.campbell_fiske(scores, *names, halves=halves, resamples=60)
+    assert found["convergent"].value == pytest.approx(0.8 / (1 + 1.1**2 / 1.25), abs=0.04)
+    assert found["convergent_disattenuated"].value == pytest.approx(0.79, abs=0.04)  # Spearman's of .8
+    assert found["convergent_disattenuated"].bounds.low < 0.79 < found["convergent_disattenuated"].bounds.high
+    assert abs(found["heterotrait_disattenuated"].value) < 0.1
+    assert mtmm.reliability(halves.reshape(6, 2, 300, 9)).mean() == pytest.approx(1.25 / (1.25 + 1.1**2), abs=0.05)
+    table = mtmm.pairs(scores, *names, halves, {frozenset((("a", "x"), ("b", "y")))})
+    kinds = {kind: [row for row in table if row["kind"] == kind] for kind in {row["kind"] for row in table}}
+    assert {kind: len(rows) for kind, rows in kinds.items()} == {
+        "convergent": 9, "heterotrait": 17, "same method": 9, "by construction": 1}  # fmt: skip
+    assert all(row["disattenuated"] is None for kind in ("same method", "by construction") for row in kinds[kind])
+    assert np.mean([row["disattenuated"] for row in kinds["convergent"]]) == pytest.approx(
+        found["convergent_disattenuated"].value
+    )
+    without = mtmm.campbell_fiske(scores, *names, resamples=10)["convergent_disattenuated"]
+    assert without.status == "insufficient_data" and without.value is None
+    blind = mtmm.campbell_fiske(scores, *names, halves=rng.normal(size=halves.shape), resamples=10)
+    assert blind["convergent_disattenuated"].status == "undefined"
+
+
+def test_the_floor_of_a_paired_path_is_that_of_turns_in_random_order():
+    """Of two turns there are as many orders as signs: all of them, listed."""
+    rng = np.random.default_rng(13)
+    words = 5 * rng.normal(size=(7, 2))
+    turn = [words + 0.4 * rng.normal(size=(7, 2)), words + 0.4 * rng.normal(size=(7, 2)) + (2, 1)]
+    found = turns.paired_floor(turn, 0, 0.95)
+    moved = turn[1] - turn[0]
+    moved = (moved - moved.mean(0)) * (7 / 6) ** 0.5
+    signs = np.array(np.meshgrid(*[(1.0, -1.0)] * 7)).reshape(7, -1)
+    walked = np.linalg.norm(signs.T @ moved / 7, axis=1)
+    assert found["path_floor"] == pytest.approx(walked.mean(), rel=0.05)
+    assert found["path_floor_high"] == pytest.approx(np.quantile(walked, 0.95), rel=0.05)
+    assert found["floor_mean"] == [0, pytest.approx(found["path_floor"])]
+    more = [turn[0], turn[1], words + 0.4 * rng.normal(size=(7, 2))]
+    assert 1.2 < turns.paired_floor(more, 0, 0.95)["path_floor"] / found["path_floor"] < 3
+
+
+def test_the_intervals_of_a_trace_hold_for_all_heads_at_once():
+    rng = np.random.default_rng(14)
+    held = 0
+    for _ in range(60):
+        changes = rng.normal(size=(8, 40)) * np.arange(1, 41)
+        held += all(low <= 0 <= high for low, high in simultaneous.intervals(changes, 0.95, 1000, 0))
+    assert held >= 52  # the studentised maximum of bootstrap means: about 12
+    same = np.tile(rng.normal(size=(10, 1)), (1, 50))  # fifty heads that are one: no price for their number
+    low, high = simultaneous.intervals(same, 0.95, 2000, 0)[0]
+    assert (high - low) / 2 / (same[:, 0].std(ddof=1) / 10**0.5) == pytest.approx(2.26, abs=0.3)
+    assert simultaneous.intervals(np.full((8, 2), 3.0), 0.95, 1000, 0) == [(3.0, 3.0)] * 2
+    grouped = simultaneous.by_topic(np.array([[1.0], [3.0], [7.0]]), ["a", "a", "b"])
+    assert grouped.tolist() == [[2.0], [7.0]]
+
+
+def test_the_interval_of_no_distance_is_not_too_wide_where_tails_are_heavy():
+    """384 axes of t3 noise, five points: the normal estimate of tr M^2 held .995 of these; at 0 one side alone can miss."""
+    rng, held = np.random.default_rng(15), 0
+    for _ in range(200):
+        drawn = rng.standard_t(3, size=(2, 5, 384))
+        held += displacement.between(drawn[0].mean(0) - drawn[1].mean(0), list(drawn), 0.95).low == 0
+    assert 0.94 <= held / 200 <= 0.99
+
+
+@pytest.mark.parametrize("kind", ["normal", "t3"])
+def test_an_interval_of_what_wording_moves_holds_where_wordings_have_heavy_tails(kind):
+    """Eight wordings of five draws in two axes, tau 1; with equal sides .87 with t3."""
+    rng, held = np.random.default_rng(16), 0
+    for _ in range(500):
+        words = rng.normal(size=(8, 1, 2)) / 2**0.5 if kind == "normal" else rng.standard_t(3, size=(8, 1, 2)) / 6**0.5
+        low, high = spread.variance_interval(spread.of(words + rng.normal(size=(8, 5, 2)) / 2**0.5), 0.95) or (1, 0)
+        held += low <= 1 <= high
+    assert 0.92 <= held / 500 <= 0.985

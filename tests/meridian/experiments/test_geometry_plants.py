@@ -81,5 +81,5 @@ def test_a_trace_is_refused_where_it_has_no_meaning(pocket, small, space):
     with pytest.raises(UserError, match="kind choices, and these are of kind scale"):
         trace.sweep(pocket, small, scale, {})
     heads, before, after = [Node("head", 0, 0)], [{}] * 7, [[{}] * 7]
-    with pytest.raises(UserError, match="7 constructs"):
+    with pytest.raises(UserError, match="7 topics"):
         trace.analyse(small[:7], space.names, (heads, before, after), level=0.95, margin=0, resamples=1000, seed=0)

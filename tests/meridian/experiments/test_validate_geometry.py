@@ -87,3 +87,20 @@ def test_a_cell_is_the_same_each_time_and_an_unknown_metric_is_refused():
     assert geometry_cells.measured(cell, few) == geometry_cells.measured(cell, few)
     with pytest.raises(UserError, match="names 'width'; use some of ods, pis"):
         geometry_cells.conditions({**few, "only": ["width"]})
+
+
+def test_a_run_of_some_metrics_replaces_their_rows_alone():
+    def result(rows, by, **changed):
+        settings = {"only": None, "seed": 0} | changed
+        data = {"rows": [{"metric": metric, "bias": bias} for metric, bias in rows], "planted": ["kept"]}
+        return {"subject": {"settings": settings, "measured_by": by}, "n": {"cells": len(rows)}, "data": data}
+
+    kept = result([("ods", 1), ("pis", 2), ("pis", 3), ("rss", 4)], "old")
+    found = validate_geometry.merged(kept, result([("pis", 9)], "new", only=["pis"]))
+    assert [row["bias"] for row in found["data"]["rows"]] == [1, 9, 4] and found["n"] == {"cells": 3}
+    assert found["subject"]["measured_by"] == {"ods": "old", "pis": "new", "rss": "old"}
+    assert found["data"]["planted"] == ["kept"] and found["subject"]["settings"]["only"] is None
+    again = validate_geometry.merged(found, result([("rss", 5)], "newer", only=["rss"]))
+    assert again["subject"]["measured_by"] == {"ods": "old", "pis": "new", "rss": "newer"}
+    with pytest.raises(UserError, match=r"other settings \(seed\)"):
+        validate_geometry.merged(kept, result([("pis", 9)], "new", only=["pis"], seed=1))

@@ -1,0 +1,48 @@
+"""Simultaneous intervals of changes over topics: they hold for all heads and quantities of a trace at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+
+def by_topic(
+    changes: Float[np.ndarray, "construct quantity"], topics: Sequence[str]
+) -> Float[np.ndarray, "topic quantity"]:
+    """The mean of each topic's constructs, which are alike and no samples of their own."""
+    return np.array(
+        [
+            changes[[place for place, own in enumerate(topics) if own == topic]].mean(0)
+            for topic in dict.fromkeys(topics)
+        ]
+    )
+
+
+def intervals(
+    changes: Float[np.ndarray, "topic quantity"], level: float, resamples: int, seed: int
+) -> list[tuple[float, float]]:
+    """Intervals of the means over topics that hold for all quantities together: mean -+ c se.
+
+    c is the `level` quantile of the largest |t| over quantities when the signs of whole topics, around their mean, are
+    flipped: all 2^n of them where these are no more than `resamples`, else so many at random. It has the tails of few
+    topics and the correlation of heads, and assumes that changes are symmetric. The studentised maximum of a bootstrap of
+    means holds .05 at 8 topics and .58 at 24 (192 quantities), and is not offered. Source: Westfall & Young 1993.
+    """
+    count, means = len(changes), changes.mean(0)
+    residuals, error = changes - means, changes.std(0, ddof=1) / np.sqrt(len(changes))
+    if 2**count <= resamples:
+        signs = np.array(list(itertools.product((1.0, -1.0), repeat=count)))
+    else:
+        signs = np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, count))
+    squares = (residuals**2).mean(0)
+    largest = np.zeros(len(signs))
+    for place, flipped in enumerate(signs):  # one at a time: heads times quantities are many
+        mean = flipped @ residuals / count
+        spread_left = np.sqrt(np.maximum(squares - mean**2, 1e-12 * squares) / (count - 1))
+        t = np.divide(np.abs(mean), spread_left, out=np.zeros_like(mean), where=squares > 0)
+        largest[place] = t.max()
+    half = np.quantile(largest, level) * error
+    return [(float(low), float(high)) for low, high in zip(means - half, means + half, strict=True)]
