@@ -95,7 +95,7 @@ def test_a_ranking(validated):
         (["judge", "do=pairs", "judge=local", "a=x", "b=y", "suite=a15_codeword"], "x has no generations.jsonl"),
         (["judge", "do=rank", "judge=local", "runs=[x]"], "is no list of two or more"),
         (["judge", "do=pairs", "judge=demo", "judge.most_flips=2.0"], "judge.most_flips=2.0 is out of range"),
-        (["judge", "do=pairs", "judge=nosuch"], "judge=nosuch is unknown; use demo, endpoint, local"),
+        (["judge", "do=pairs", "judge=nosuch"], "judge=nosuch is unknown; use one of demo, endpoint, local"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path):

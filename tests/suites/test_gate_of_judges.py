@@ -126,9 +126,9 @@ def test_grades_that_the_candidate_lacks_count_as_losses_in_a_second_analysis(ma
         made.graded(name)
     made.deploy("correctness")
     found = made.verdict(gate.GRADED)
-    assert [(one.metric, one.verdict) for one in found.metrics] == [
-        ("judged_pass_rate", "pass"),
-        ("judged_pass_rate, missing verdicts as losses", "fail"),
+    assert [(one.metric, one.analysis, one.missing, one.verdict) for one in found.metrics] == [
+        ("judged_pass_rate", gate.JUDGED, 0, "pass"),
+        ("judged_pass_rate", gate.AS_LOSS, 12, "fail"),
     ]
     assert found.metrics[1].delta.value == pytest.approx(-0.06) and found.verdict == "fail"
 
