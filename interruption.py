@@ -28,8 +28,8 @@ def take_over() -> None:
 @contextlib.contextmanager
 def caught() -> Iterator[None]:
     """A context whose caller catches KeyboardInterrupt and calls `say`; outside of it Ctrl-C ends the process."""
-    global _caught
-    _caught = True
+    global _caught, _told
+    _caught, _told = True, False
     try:
         yield
     finally:
