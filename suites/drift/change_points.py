@@ -36,7 +36,7 @@ def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]
     return pelt(y / known, PENALTY * math.log(len(y)))
 
 
-def excess_variance(values: ArrayLike, errors: ArrayLike, levels: Sequence[int] | None = None) -> float:
+def excess_variance(values: ArrayLike, errors: ArrayLike, levels: ArrayLike | None = None) -> float:
     """Variance between null snapshots beyond sampling, by the method of moments, at least 0; 0 under 8 snapshots.
 
     Squares are taken within `levels` (one number a snapshot; default: all of one), so that a change does not pass for noise:
