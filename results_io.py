@@ -30,9 +30,6 @@ SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 9  # enough to round-trip float32
 DIGEST = "content_sha256"
 DIGEST_LINE = re.compile(rf'^  "{DIGEST}": "([0-9a-f]{{64}})",\n', re.MULTILINE)
-HEAD_LINES = re.compile(
-    r'^  "(schema_version|subject)": (.*?),?$', re.MULTILINE
-)  # each key of the top level has its line
 REMEDY = "delete it and run again to measure it anew"
 MOST_BYTES = 1 << 29  # of a result: 20 times those of GPT-2 small with 6,400 prompts
 SHOWN_NAME = 80  # characters of a name that the temporary file beside it repeats, and of a path that a sentence shows
@@ -252,16 +249,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _shown(text: str) -> str:
     """A text in a sentence, cut where it is long."""
     return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
-
-
-def subject(path: Path) -> Any:
-    """What a result is about, as `read` gives it, errors included, without parsing the rest of a file that is as written."""
-    text = _text(path)
-    if _is_as_written(text):
-        head = dict(HEAD_LINES.findall(text))
-        if head.keys() == {"schema_version", "subject"} and head["schema_version"] == str(SCHEMA_VERSION):
-            return json.loads(head["subject"])
-    return read(path)["subject"]
 
 
 def fault(path: Path) -> str | None:

@@ -183,7 +183,7 @@ def _judged(file: ResultFile) -> dict[str, Any]:
 
 def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     battery = results_io.find(folder, "20")
-    about = results_io.subject(battery) if battery else {}
+    about = results_io.read(battery)["subject"] if battery else {}
     return {
         **{name: about.get(name) for name in ABOUT},
         **({OF_ROWS: about[OF_ROWS]} if OF_ROWS in about else {}),

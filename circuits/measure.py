@@ -264,7 +264,7 @@ def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:
     if not path.is_file():
         return False
     try:
-        return results_io.subject(path) == results_io.canonical(subject)
+        return results_io.read(path)["subject"] == results_io.canonical(subject)
     except (results_io.UserError, KeyError):
         return False
 

@@ -144,26 +144,6 @@ def test_a_file_that_is_no_result_is_named_with_the_remedy(content, complaint, t
     assert "delete it and run again" in str(raised.value)
 
 
-@pytest.mark.parametrize("subject", [{"b": [1.5, "], \n"], "subject": {"schema_version": 2}}, None, "x,"])
-def test_the_subject_alone_is_that_of_the_whole_file(subject, tmp_path) -> None:
-    path, other = tmp_path / "02_x.json", tmp_path / "03_x.json"
-    results_io.write(path, {**DOCUMENT, "subject": subject})
-    other.write_text(json.dumps(results_io.read(path)))  # laid out anew
-    assert results_io.subject(path) == results_io.read(path)["subject"] == subject
-    assert results_io.subject(other) == subject
-    path.write_text(path.read_text().replace("1.5", "2.5"))
-    with pytest.raises(UserError, match="was edited"):
-        results_io.subject(path)
-
-
-def test_the_subject_of_another_schema_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(results_io, "SCHEMA_VERSION", 2)
-    results_io.write(tmp_path / "02_x.json", {**DOCUMENT, "subject": {}})
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="has result schema 2, expected 1"):
-        results_io.subject(tmp_path / "02_x.json")
-
-
 def test_find_by_number(tmp_path) -> None:
     assert results_io.find(tmp_path / "nowhere", "02") is None
     assert results_io.find(tmp_path, "02") is None
