@@ -28,7 +28,8 @@ def command(context: RunContext) -> int:
     judged = None
     if isinstance(asked, list) and {gate.GRADED, gate.WINS} & {str(one) for one in asked}:
         paths = [Path(str(folder)) for folder in folders.values()]
-        judged = for_gate.collect(paths[0], paths[1], context.results / "judging", context.seed)
+        level = 1 - 2 * context.settings["gate"]["alpha"]
+        judged = for_gate.collect(paths[0], paths[1], context.results / "judging", context.seed, level)
     verdict = gate.compare(baseline, candidate, context.settings["gate"], judged)
     gate.write(verdict, Path(str(folders["candidate"])))
     gate.show(verdict, context.reporter.console)

@@ -39,8 +39,9 @@ class Judged:
     wins: Mapping[str, Wins] = field(default_factory=dict)
 
 
-def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0) -> Judged:
-    """What is on record of two runs. `root`: results/judging, with passports and comparisons.
+def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: float = 0.9) -> Judged:
+    """What is on record of two runs. `root`: results/judging, with passports and comparisons. `level`: of the
+    intervals of win rates, 1 - 2 alpha of the gate.
 
     UserError if the grades of one suite are by two judges or rubrics, or a file was edited.
     """
@@ -50,7 +51,7 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0) -> Judge
     doubts = {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
     for lines, known in zip(graded, (before, after), strict=True):
         doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
-    wins = {suite: _wins(root, before[suite], after[suite], seed) for suite in before if suite in after}
+    wins = {suite: _wins(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
     return Judged(shared, doubts, wins)
 
 
@@ -75,7 +76,7 @@ def _of_both(
     return first, second
 
 
-def _wins(root: Path, before: str, after: str, seed: int) -> Wins:
+def _wins(root: Path, before: str, after: str, seed: int, level: float) -> Wins:
     """The comparison of these two runs by a judge that may be deployed; if there is none, why not."""
     found = [one for path in sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json")) for one in [results_io.read(path)]]
     sides = {(before, after): False, (after, before): True}
@@ -86,11 +87,11 @@ def _wins(root: Path, before: str, after: str, seed: int) -> Wins:
     ]
     if not known:
         return Wins(None, doubt=NONE)
-    of_all = [_of_comparison(root, one, first, seed) for one, first in known]
+    of_all = [_of_comparison(root, one, first, seed, level) for one, first in known]
     return next((one for one in of_all if one.doubt is None), of_all[0])
 
 
-def _of_comparison(root: Path, document: Mapping[str, Any], candidate_is_a: bool, seed: int) -> Wins:
+def _of_comparison(root: Path, document: Mapping[str, Any], candidate_is_a: bool, seed: int, level: float) -> Wins:
     subject, shown = document["subject"], document["data"]["pairs"]
     doubts = [one for one in document["exploratory"] if not one.startswith(OF_PASSPORT)]
     if why := passport.why_not(root, subject["judge"], subject["rubric"]["sha256"]):
@@ -102,7 +103,9 @@ def _of_comparison(root: Path, document: Mapping[str, Any], candidate_is_a: bool
     points = [(_points(pair["merged"], candidate_is_a), pair["cluster"]) for pair in shown]
     valid = [one for one, pair in zip(points, shown, strict=True) if pair["merged"] is not None]
     with_losses = [*points, *((0.0, f"not judged {k}") for k in range(lost))]
-    rate, worst = (bootstrap.mean(*_columns(rows), seed=seed, unit="share of pairs") for rows in (valid, with_losses))
+    rate, worst = (
+        bootstrap.mean(*_columns(rows), seed=seed, level=level, unit="share of pairs") for rows in (valid, with_losses)
+    )
     return Wins(rate, worst if missing or lost else None, "; ".join(doubts) or None)
 
 
