@@ -47,6 +47,7 @@ NOT_PART_OF_A_RESULT = (
     "command",
     "tracker",
     "figures",
+    "verbose",
     "from",
     "a",
     "b",

@@ -29,6 +29,7 @@ from calibrations.worst_groups import WorstGroups
 from meridian import outside_effects, run_folder
 from meridian.figures import graph, heads
 from meridian.figures.intervals import LEVEL, clustered_means
+from meridian.figures.names import human
 from meridian.run_folder import RunFolder
 from results_io import UserError
 
@@ -37,6 +38,29 @@ LONG = 45  # rows from which a LaTeX table runs over several pages
 WIDE, PARAGRAPH = 40, "p{5cm}"  # letters from which a LaTeX column breaks its lines, and how
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
 JUDGED = ("estimate", "inc", "share")  # columns of which ci90 is the interval
+TITLES = {  # of columns in print; the others are called as they are, with spaces
+    **{"id": "ID", "metric": "quantity", "published_verdict": "published", "published_value": "published value"},
+    **{
+        "lost_by_circuit": "circuit loses",
+        "lost_by_model": "model loses",
+        "inc": "incompleteness",
+        "published_score": "Wang et al.",
+    },
+    **{
+        "02_denoising": "denoising",
+        "02_noising": "noising",
+        "03_attribution": "direct attribution",
+        "21_effect": "knock-out",
+    },
+    **{"clean_logit_diff": "clean", "corrupted_logit_diff": "corrupted", "published_score": "Wang et al."},
+}
+NAMES = (
+    "metric",
+    "role",
+    "template",
+    "split",
+    "group",
+)  # columns that hold identifiers of ours, which print shows in words
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
 LATEX = str.maketrans(
@@ -76,7 +100,7 @@ def certificate(run: RunFolder) -> Table:
     ]
     caption = f"The certificate. {tier_text(run.certificate)}; {'; '.join(run.rules.lines)}. "
     caption += "Of each calibration the record that decided its verdict, with its 90 % interval."
-    printed = ("id", "metric", "published_verdict", "estimate", "verdict")
+    printed = ("metric", "published_verdict", "estimate", "verdict")
     return Table("certificate", caption, _metric_frame(run, rows), printed)
 
 
@@ -236,7 +260,7 @@ def prompts(run: RunFolder) -> Table:
         rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
         if rows:
             columns[f"circuit_{method}"] = values[rows].mean(axis=0)
-    printed = ("prompt_id", "split", "template", "clean_logit_diff", "corrupted_logit_diff")
+    printed = ("split", "template", "clean_logit_diff", "corrupted_logit_diff")
     caption = "The prompts and what the model and the circuit do on each."
     return Table("prompts", caption, pd.DataFrame(columns), printed)
 
@@ -343,7 +367,7 @@ def latex(table: Table) -> bytes:
         escape=True,
         column_format="".join(PARAGRAPH if text.str.len().max() > WIDE else "l" for _, text in shown.items()),
         longtable=len(shown) > LONG,
-        caption=escaped(table.caption),
+        caption=escaped(human(table.caption)),
         label=f"tab:{table.name}",
         position=None if len(shown) > LONG else "htbp",
     )
@@ -356,7 +380,10 @@ def escaped(text: str) -> str:
 
 
 def printed(table: Table) -> pd.DataFrame:
-    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing."""
+    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing.
+
+    Names of columns, metrics, roles and templates are written as people read them (`names.human`).
+    """
     frame = table.frame
     intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}
     if {"ci90_low", "ci90_high"} <= set(frame):
@@ -365,13 +392,13 @@ def printed(table: Table) -> pd.DataFrame:
     ends = {end for pair in intervals.values() for end in pair}
     columns = {}
     for name in table.printed or [name for name in frame if name not in ends]:
-        column = [_cell(value) for value in frame[name]]
+        column = [human(_cell(value)) if name in NAMES else _cell(value) for value in frame[name]]
         if name in intervals:
             pairs = zip(column, *(frame[end] for end in intervals[name]), strict=True)
             column = [
                 text if pd.isna(low) or pd.isna(high) else text + interval_text(low, high) for text, low, high in pairs
             ]
-        columns[name.replace("_", " ")] = column
+        columns[TITLES.get(name) or human(name)] = column
     return pd.DataFrame(columns)
 
 
