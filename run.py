@@ -14,6 +14,7 @@ python run.py task=failures calibration=all              the same pipeline on wh
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
 python run.py figures from=<results>                     figures and tables of a finished run, for papers
 python run.py compare a=<results> b=<results>            two finished runs side by side, with paired intervals
+python run.py serve                                      a local page: runs, reports, comparisons, and a model to try out
 python run.py verify from=<results>                      is a certificate still what its results, prompts and weights say?
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py drift series=pocket-demo                does it say something else than it said before?
@@ -30,7 +31,20 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import check, compare, doctor, drift, experiment, figures, gate, geometry, run, suites, verify
+from meridian.commands import (
+    check,
+    compare,
+    doctor,
+    drift,
+    experiment,
+    figures,
+    gate,
+    geometry,
+    run,
+    serve,
+    suites,
+    verify,
+)
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
@@ -44,6 +58,7 @@ COMMANDS = {
     "compare": compare.command,
     "verify": verify.command,
     "drift": drift.command,
+    "serve": serve.command,
 }  # fmt: skip
 
 

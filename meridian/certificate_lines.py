@@ -56,7 +56,8 @@ def _rows(told: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def _lines(run: RunFolder) -> Iterable[tuple[str, str | Text]]:
-    yield "Why", first_screen.why(run, rest="")
+    yield "Data", run.certificate["headline"]["data"]
+    yield "Why", _why(run)
     if told := faithfulness(run) or run.certificate["headline"]["faithfulness"].partition("\n")[0].removeprefix(
         FAITHFULNESS
     ):
@@ -64,6 +65,13 @@ def _lines(run: RunFolder) -> Iterable[tuple[str, str | Text]]:
     yield "Verdicts", verdicts(run.certificate)
     if not (rules := run.rules).released:
         yield "Rules", changed(rules)
+
+
+def _why(run: RunFolder) -> str:
+    """The one sentence; without a behaviour also the reason, which names its number."""
+    said = first_screen.why(run, rest="")
+    reason = run.rows[0].metrics[0].why if run.tier is None else ""
+    return f"{said} {reason}" if reason else said
 
 
 def faithfulness(run: RunFolder) -> str:

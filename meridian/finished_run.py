@@ -59,7 +59,7 @@ class FinishedRun(RunFolder):
         """
         frame = tables.head_table(self).frame
         names = {name: said for name, said in HEAD_COLUMNS.items() if name in frame}
-        shown = frame[["role", *names]].rename(columns=names)
+        shown = pd.DataFrame({"role": frame["role"]} | {said: frame[name] for name, said in names.items()})
         return shown.set_axis([f"L{layer}H{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
 
     @property

@@ -202,7 +202,7 @@ def _keys(section: Any, prefix: str, found: set[str]) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that cannot change a result, or that its path already names."""
-    sections = ("engine.", "tracker.", "figures.", "verify.", "check.", "doctor.")
+    sections = ("engine.", "tracker.", "figures.", "verify.", "check.", "doctor.", "serve.")
     return name in NOT_PART_OF_A_RESULT or name.startswith(sections)
 
 

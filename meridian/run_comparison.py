@@ -251,7 +251,7 @@ class RunComparison:
         rows = [dict.fromkeys(NUMBERS) | {"reason": None} | asdict(one) for one in self.quantities]
         frame = pd.DataFrame(rows, columns=["quantity", *NUMBERS, "unit", "reason"])
         frame = frame.astype(dict.fromkeys(NUMBERS, "float64")).set_index("quantity")
-        return frame if frame["reason"].notna().any() else frame.drop(columns="reason")
+        return frame if any(row["reason"] for row in rows) else frame.drop(columns="reason")
 
     def __repr__(self) -> str:
         """The sentence, and what a reader has to know before believing it."""

@@ -30,6 +30,8 @@ from meridian import outside_effects, run_folder
 from meridian.figures import graph, heads
 from meridian.figures.intervals import LEVEL, clustered_means
 from meridian.figures.names import human
+from meridian.figures.values import Figure
+from meridian.report import disagreement, head_facts
 from meridian.run_folder import RunFolder
 from results_io import UserError
 
@@ -54,13 +56,12 @@ TITLES = {  # of columns in print; the others are called as they are, with space
     },
     **{"clean_logit_diff": "clean", "corrupted_logit_diff": "corrupted", "published_score": "Wang et al."},
 }
-NAMES = (
-    "metric",
-    "role",
-    "template",
-    "split",
-    "group",
-)  # columns that hold identifiers of ours, which print shows in words
+METHODS = {  # that are compared with each other, by the report's key: what a column is called
+    **{"02.noising": "noising", "02.denoising": "denoising", "21.effect": "knock_out"},
+    **{"08.effect": "attribution_patching", "03.attribution": "direct_attribution"},
+}
+# columns that hold identifiers of ours, which print shows in words
+NAMES = ("metric", "role", "template", "split", "group")
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
 LATEX = str.maketrans(
@@ -217,6 +218,37 @@ def outside_effects_table(run: RunFolder) -> Table | None:
     return Table("outside_effects", caption, frame)
 
 
+def methods_disagree(run: RunFolder) -> Table | None:
+    """One row per head about which the methods differ, as in the report: every method's value and rank, and its worst group."""
+    maps: dict[str, Figure] = {figure.name: figure for figure in heads.build(run)}
+    found = disagreement.of(run, head_facts.methods(run, maps))
+    columns = [METHODS[method.key] for method in found.methods]
+    rows = [
+        {
+            "head": one.head,
+            "role": one.role or None,
+            "against_the_claim": ", ".join(_odd(one, columns)),
+            "worst_group": one.group,
+        }
+        | {name: opinion.value for name, opinion in zip(columns, one.opinions, strict=True)}
+        | {f"{name}_rank": opinion.rank for name, opinion in zip(columns, one.opinions, strict=True)}
+        for one in (*found.outside, *found.claimed)
+    ]
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(columns, "float64") | {f"{name}_rank": "Int64" for name in columns})
+    caption = (
+        f"Heads about which methods disagree: outside the claim and among the first {found.first} of {len(run.evidence.heads)} "
+        "by size in one, or claimed and near zero in one. Heads outside the claim have no role."
+    )
+    return Table("methods_disagree", caption, frame, ("head", "role", *columns))
+
+
+def _odd(head: disagreement.DisputedHead, columns: Sequence[str]) -> list[str]:
+    """The methods whose value speaks against the claim."""
+    return [columns[opinion.place].replace("_", " ") for opinion in head.opinions if opinion.odd]
+
+
 def head_table(run: RunFolder) -> Table:
     """One row per head: role, and every measure of `meridian.figures.heads` with its interval where it has one."""
     evidence = run.evidence
@@ -323,6 +355,7 @@ BUILDERS = (
     completeness_groups,
     outside_groups,
     outside_effects_table,
+    methods_disagree,
     head_table,
     prompts,
     edges,

@@ -319,7 +319,7 @@ def test_forty_prompts_are_too_few_to_certify_and_the_certificate_says_so(first)
 def test_the_terminal_shows_the_tier_why_and_where_everything_is_in_a_hundred_columns(first) -> None:
     text = first.outcome.output
     assert "Certificate   ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
-    assert "\nTier 0 of 4 under changed rules\nWhy           " in text
+    assert "\nTier 0 of 4 under changed rules\nData          40 evaluation + 20 held-out prompts, 12 templates" in text
     assert re.search(r"^Faithfulness  [\d.]+ mean per template and position \(", text, re.MULTILINE)
     assert re.search(r"^Verdicts      .* of 16 calibrations", text, re.MULTILINE)
     assert re.search(r"^Next          python run.py task=ioi .*", text, re.MULTILINE)

@@ -36,7 +36,8 @@ def test_no_line_is_longer_than_a_hundred_columns_or_the_terminal(finished, widt
 def test_the_lines_say_tier_why_recipes_band_verdicts_command_and_path(finished, tmp_path) -> None:
     run = RunFolder.open(judged(finished, tmp_path / "run"))
     text = " ".join(" ".join(printed(run)).split())
-    assert f" {certificate_tier.tier_text(run.certificate)} Why {first_screen.why(run, rest='')} Faithfulness" in text
+    data, why = run.certificate["headline"]["data"], first_screen.why(run, rest="")
+    assert f" {certificate_tier.tier_text(run.certificate)} Data {data} Why {why} Faithfulness" in text
     assert "below" not in text
     by_recipe = run.companions("P.faithfulness")["by_method"]
     told = [
