@@ -177,7 +177,11 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _html(frame: pd.DataFrame) -> str:
     """The frame as a table without styles of its own, which the page's policy refuses."""
-    return frame.rename_axis(index=None).to_html(float_format=NUMBER, border=0, na_rep="-").replace(' style="text-align: right;"', "")
+    return (
+        frame.rename_axis(index=None)
+        .to_html(float_format=NUMBER, border=0, na_rep="-")
+        .replace(' style="text-align: right;"', "")
+    )
 
 
 def _depth(name: str) -> int:
