@@ -14,6 +14,7 @@ python run.py task=failures calibration=all              the same pipeline on wh
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
 python run.py figures from=<results>                     figures and tables of a finished run, for papers
 python run.py compare a=<results> b=<results>            two finished runs side by side, with paired intervals
+python run.py serve                                      a local page: runs, reports, comparisons, and a model to try out
 python run.py verify from=<results>                      is a certificate still what its results, prompts and weights say?
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py drift series=pocket-demo                does it say something else than it said before?
@@ -49,6 +50,7 @@ from meridian.commands import (
     geometry,
     judge,
     run,
+    serve,
     suites,
     verify,
 )
@@ -66,6 +68,7 @@ COMMANDS = {
     "verify": verify.command,
     "drift": drift.command,
     "judge": judge.command,
+    "serve": serve.command,
 }  # fmt: skip
 
 

@@ -5,9 +5,11 @@
     run = meridian.run("task=ioi", "calibration=all")     # what `python run.py task=ioi calibration=all` does
     run = meridian.open("results/pocket/ioi")             # or the folder of a run that is finished
     run.tier, run.verdicts, run.heads, run.figures        # what it says; a notebook shows `run` as its certificate
+    meridian.compare(run, "results/gpt2/ioi")             # two finished runs, with paired intervals
 
     lab = meridian.explore(task="ioi")                    # a model, prompts and a circuit to try things on
     lab.ablate("L2H1")                                    # an effect with its interval, and the figure that shows it
+    lab.prompt("When Mary and John ...", "Mary", "John")  # the same on a prompt of your own
 
     suites = meridian.run_suites("suite=a01_json_extraction")   # behavioural suites: what the model gets wrong
 
@@ -27,9 +29,16 @@ if TYPE_CHECKING:
     from circuits.tasks import Task
     from meridian.finished_run import FinishedRun
     from meridian.lab import Lab
+    from meridian.run_comparison import RunComparison
+    from meridian.run_folder import RunFolder
     from meridian.suite_folder import SuiteFolder
 
-__all__ = ["UserError", "explore", "open", "run", "run_suites"]
+__all__ = ["UserError", "compare", "explore", "open", "run", "run_suites"]
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return [*__all__]
 
 
 def run(
@@ -39,7 +48,7 @@ def run(
     circuit: str | Path | Circuit | Iterable[str] | None = None,
     tokenizer: Any = None,
     results: str | Path | None = None,
-    show: bool = False,
+    show: bool = True,
 ) -> FinishedRun:
     """Measure, calibrate and certify one task, as `python run.py <settings>` does, and return the folder of results.
 
@@ -47,15 +56,15 @@ def run(
     goes by argument: `model`, a name, a folder, or an object (a Hugging Face causal language model with its `tokenizer`, a
     TransformerBridge that nothing has processed, nnsight's LanguageModel; a copy is measured, the object stays as it is);
     `task`, a name, a file of prompt pairs, or a `circuits.tasks.Task`; `circuit`, as for `explore`. `results` is the folder of
-    all results. Fresh results are reused. `show` prints progress and the certificate. Hydra's own state and `sys.argv` are left
-    as they were. UserError for what the command line refuses, and for what is given twice.
+    all results. Fresh results are reused. `show=False` prints neither progress nor the certificate. Hydra's own state and
+    `sys.argv` are left as they were. UserError for what the command line refuses, and for what is given twice.
     """
     from meridian import in_process
 
     return in_process.run(settings, results, show, model, task, circuit, tokenizer)
 
 
-def run_suites(*settings: str, results: str | Path | None = None, show: bool = False) -> SuiteFolder:
+def run_suites(*settings: str, results: str | Path | None = None, show: bool = True) -> SuiteFolder:
     """Run behavioural suites, as `python run.py suite=all` does, and return what failed. Arguments as for `run`."""
     from meridian import in_process
 
@@ -67,6 +76,17 @@ def open(path: str | Path) -> FinishedRun:
     from meridian.finished_run import FinishedRun
 
     return FinishedRun.open(path)
+
+
+def compare(a: str | Path | RunFolder, b: str | Path | RunFolder) -> RunComparison:
+    """Two finished runs, or their folders, side by side; every difference is b - a, as in `python run.py compare`.
+
+    `print` tells the difference in a sentence; `table` holds the numbers with their intervals. UserError for a folder that is no
+    finished run, for twice the same one, and for runs that share neither task nor weights.
+    """
+    from meridian import run_comparison
+
+    return run_comparison.compare(*(getattr(side, "path", side) for side in (a, b)))
 
 
 def explore(

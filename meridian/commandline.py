@@ -127,6 +127,11 @@ def _argument(text: str) -> str:
     return f"{key}={value if value.isascii() or value.startswith(STRUCTURED) else _quoted(value)}"
 
 
+def as_typed(given: Sequence[str]) -> list[str]:
+    """Overrides as a user types them: `calibration=` where Hydra was given `select=`, and no `verbose=`."""
+    return [re.sub("^select=", "calibration=", text) for text in given if overrides.setting(text) != "verbose"]
+
+
 def path(value: str) -> str:
     """A path as Hydra reads it: in quotes if it holds anything that Hydra would parse, as names of result folders (a=1,b=2) do.
 

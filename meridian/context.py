@@ -93,7 +93,7 @@ class RunContext:
 
         `without`: settings that change how much is done, not what: a run with another value goes on in the same folder.
         """
-        ignored = ("experiment", "results", "engine", "hydra", "tracker", *without)
+        ignored = ("experiment", "results", "engine", "hydra", "tracker", "verbose", *without)
         differs = [text for text in self.overrides if overrides.setting(text) not in ignored]
         return overrides.below(self.results / name, differs)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from calibrations import certificate, claims_tried, summary
 from calibrations.certificate_row import CertificateRow, calibrations_of
+from calibrations.certificate_tier import tier_text
+from calibrations.claimed_nodes import ClaimedNode
+from calibrations.claimed_nodes import names as claimed_names
 from calibrations.claims_tried import ClaimsTried
 from calibrations.registry import CALIBRATIONS
 from meridian import failure_carriers, figures, notebook_certificate, tables
@@ -17,6 +21,11 @@ from meridian.figures.values import Figure
 from meridian.finding import Drawing, Finding
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
+
+HEAD_COLUMNS = {  # of the table of heads: what they are called here
+    **{"02_denoising": "denoising", "02_noising": "noising", "03_attribution": "attribution"},
+    "21_effect": "knockout",
+}
 
 
 class FinishedRun(RunFolder):
@@ -45,9 +54,31 @@ class FinishedRun(RunFolder):
 
     @property
     def heads(self) -> pd.DataFrame:
-        """One row for each head of the model ("L2H1"): role, and its mean in every measurement with the interval's ends."""
+        """One row for each head of the model ("L2H1"): role, and its mean effect by the four methods that move it alone.
+
+        `tables["heads"]` has every measurement, with the intervals' ends.
+        """
         frame = tables.head_table(self).frame
-        return frame.set_axis([f"L{layer}H{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
+        names = {name: said for name, said in HEAD_COLUMNS.items() if name in frame}
+        shown = pd.DataFrame({"role": frame["role"]} | {said: frame[name] for name, said in names.items()})
+        return shown.set_axis([f"L{layer}H{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
+
+    @property
+    def mlps(self) -> pd.DataFrame:
+        """One row for each MLP of the model ("M3"): role if claimed, and mean attribution (03), in nats, if measured."""
+        written, layers = (self.data("03") or {}).get("mlp"), range(self.evidence.n_layers)
+        scored = [split == "evaluation" for split in self.require("01")["data"]["split"]]
+        means = None if written is None else np.asarray(written, dtype=float)[scored].mean(axis=0)
+        roles = {f"M{node.layer}": name for name, node in self._claimed_mlps}
+        return pd.DataFrame(
+            {"role": [roles.get(f"M{layer}") for layer in layers], "attribution": means},
+            index=[f"M{layer}" for layer in layers],
+        )
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """Every table that `python run.py figures` writes, by name and with every column."""
+        return {name: table.frame for name, table in tables.of(self).items()}
 
     @property
     def carriers(self) -> Finding:
@@ -77,12 +108,27 @@ class FinishedRun(RunFolder):
             graphs.measured.of_results(self.circuit, self.require("08")["data"]["edges"], method), Path(path), tool
         )
 
+    def __repr__(self) -> str:
+        """Tier, what blocks the next one, and the folder."""
+        if not (self.path / CERTIFICATE).is_file():
+            return f"No certificate: not all calibrations were asked for\n{self.path}"
+        gates = self.blocking.to_dict("records")
+        blocked = ", ".join(f"{gate['metric']} ({gate['verdict']})" for gate in gates)
+        lines = [f"Blocks tier {gates[0]['tier']}: {blocked}"] if gates else []
+        return "\n".join([tier_text(self.certificate), *lines, str(self.path)])
+
     def _repr_html_(self) -> str:
         if not (self.path / CERTIFICATE).is_file():
             return "<p>No certificate: not all calibrations were asked for</p>" + notebook_certificate.html_table(
                 self._calibrations
             )
         return notebook_certificate.html(self.certificate)
+
+    @property
+    def _claimed_mlps(self) -> Iterator[tuple[str, ClaimedNode]]:
+        for role, spec in self.circuit["roles"].items():
+            nodes = map(ClaimedNode.read, claimed_names(spec))
+            yield from ((role, node) for node in nodes if node.kind == "mlp")
 
     @property
     def _calibrations(self) -> Sequence[CertificateRow]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -38,6 +39,7 @@ from circuits.measurements import (
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from circuits.study import Study
+from meridian import typed_prompt
 from meridian.figures import lens, patterns
 from meridian.figures.heads import layer_head_map
 from meridian.figures.intervals import LEVEL, cells, finite
@@ -123,6 +125,16 @@ class Lab:
             for head in role.heads
         ]
         return pd.DataFrame(rows).set_index("head")
+
+    def prompt(self, text: str, answer: str, foil: str, corrupted: str | None = None) -> Lab:
+        """The same model and circuit on one typed prompt: lab.prompt("When Mary and John ...", "Mary", "John").ablate("L2H1").
+
+        `text` ends right before the answer. `corrupted`: the other prompt of the pair, for patching; None: `text` with answer and
+        foil exchanged. One prompt gives no interval. A prompt in one of the task's wordings has that wording's named positions
+        and means; any other has the position "end", and recipes that need no prompts like it (zero, zero_raw, mean_pooled,
+        noise). UserError for what the tokenizer does not know, and as `typed_prompt.study_of` says.
+        """
+        return Lab(typed_prompt.study_of(self.study, text, answer, foil, corrupted), typed_prompt.TYPED)
 
     # --- interventions -----------------------------------------------------------------------------------------------
 
@@ -352,6 +364,8 @@ class Lab:
 
     @property
     def _sample(self) -> str:
+        if self.split == typed_prompt.TYPED:
+            return f"One typed prompt, so no interval; {self.study.task.name}, {self.model.name}."
         clusters = len(set(clusters_of(self.prompts).tolist()))
         return f"{len(self.prompts)} {self.split} prompts in {clusters} clusters of {self.study.task.name}, {self.model.name}."
 
@@ -387,7 +401,8 @@ class Lab:
             ratio = reportable_ratio(kept, clean, clusters_of(self.prompts))
             low, high = ratio.fieller(LEVEL)
         except Insufficient:
-            return {"estimate": np.nan, "low": np.nan, "high": np.nan}
+            alone = len(clean) == 1 and clean[0] > 0  # a ratio on one prompt is a number without an interval
+            return {"estimate": kept[0] / clean[0] if alone else np.nan, "low": np.nan, "high": np.nan}
         return {"estimate": ratio.value, "low": low, "high": high}
 
     def _recipes(self, recipe: str | Recipe) -> list[Recipe]:
@@ -395,6 +410,7 @@ class Lab:
             return [recipe]
         if recipe not in PRIMARY_RECIPES:
             raise UserError(f"recipe={recipe} is unknown; use {', '.join(PRIMARY_RECIPES)}")
+        typed_prompt.require_recipe(self.study, recipe)
         return ablation_battery.recipes(self.study, recipe)
 
     def _asked(self, heads: Question) -> dict[str, tuple[Node, ...]]:
@@ -410,6 +426,11 @@ class Lab:
                 f"{heads!r} names no heads; write for example L2H1, a role's name, circuit, or a list of these"
             )
         heads = list(heads)
+        if heads and all(isinstance(one, Integral) for one in heads):
+            pair = f"L{heads[0]}H{heads[1]}" if len(heads) == 2 else "L2H1"
+            raise UserError(
+                f"({', '.join(map(str, heads))}) names no heads; write a head as {pair}, several as a list of such names"
+            )
         return {", ".join(map(str, heads)): self._nodes(heads)}
 
     def _nodes(self, named: Heads) -> tuple[Node, ...]:
@@ -421,6 +442,8 @@ class Lab:
             return named.check(self.model.n_layers, self.model.n_heads, (*self.prompts.positions, CHANGED)).nodes
         if isinstance(named, str):
             return self._named(named)
+        if not isinstance(named, Iterable):
+            raise UserError(f"{named!r} names no head; write for example L2H1, M3 for an MLP, or a role's name")
         found = tuple(sorted({node for one in named for node in self._nodes(one)}))
         if not found:
             raise UserError("no heads are named; name at least one, for example L0H0")

@@ -13,23 +13,23 @@ from calibrations.certificate_tier import tier_text
 from calibrations.rules import Standing
 from meridian.figures import colours
 
-COLUMNS = ("title", "published", "published_verdict", "estimate", "low", "high", "verdict", "gating", "why")
+COLUMNS = ("title", "verdict", "estimate", "low", "high", "published_verdict", "why")
 BLOCKING = ("tier", "metric", "verdict", "reason", "needs", "split")
 
 
 def frame(rows: Iterable[CertificateRow]) -> pd.DataFrame:
-    """One row for each calibration, by ID: the metric that decided its verdict.
+    """One row for each calibration, by ID: verdict, estimate with its 90 % interval (`low`, `high`), published verdict, why.
 
-    `published` value and verdict, `estimate` with its 90 % interval (`low`, `high`), `verdict`, whether it gates a tier, why.
+    The numbers are those of the metric that decided the verdict.
     """
-    values = {row.id: [row.title, *_numbers(row.decided_by), row.verdict, row.gating, _why(row)] for row in rows}
+    values = {row.id: [row.title, row.verdict, *_numbers(row.decided_by), _why(row)] for row in rows}
     return pd.DataFrame.from_dict(values, orient="index", columns=list(COLUMNS)).rename_axis("id")
 
 
 def _numbers(metric: MetricRow | None) -> tuple[Any, ...]:
     if metric is None:
-        return None, None, None, None, None
-    return metric.published_value, metric.published_verdict, metric.estimate, *metric.interval
+        return None, None, None, None
+    return metric.estimate, *metric.interval, metric.published_verdict
 
 
 def _why(row: CertificateRow) -> str:

@@ -49,6 +49,7 @@ NOT_PART_OF_A_RESULT = (
     "force",
     "tracker",
     "figures",
+    "verbose",
     "from",
     "a",
     "b",
@@ -209,7 +210,7 @@ def _keys(section: Any, prefix: str, found: set[str]) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that cannot change a result, or that its path already names."""
-    sections = ("engine.", "tracker.", "figures.", "verify.", "check.", "doctor.", "limits.")
+    sections = ("engine.", "tracker.", "figures.", "verify.", "check.", "doctor.", "serve.", "limits.")
     return name in NOT_PART_OF_A_RESULT or name.startswith(sections)
 
 

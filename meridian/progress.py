@@ -18,15 +18,24 @@ class Bar:
         self.done, self.total = 0, 0
         self.lock = threading.Lock()  # measurements may report from several threads
         self.started = time.monotonic()
-        self.task = progress.add_task(title, total=0, rate="")
+        self.task = progress.add_task(
+            title, total=None, rate="", count=""
+        )  # moves without an end until pairs are expected
 
     def expect(self, pairs: int) -> None:
         self.total += pairs
-        self.progress.update(self.task, total=self.total)
+        self.progress.update(self.task, total=self.total or None, count=self._count)
 
     def advance(self, pairs: int) -> None:
         with self.lock:
             self.done += pairs
+            self.total = max(
+                self.total, self.done
+            )  # what was expected is an estimate where a search decides how far it goes
             rate = self.done / max(time.monotonic() - self.started, 1e-9)
             self.tell(self.title, self.done, self.total, rate)
-        self.progress.update(self.task, completed=self.done, rate=f"{rate:,.0f}/s")
+        self.progress.update(self.task, completed=self.done, total=self.total, count=self._count, rate=f"{rate:,.0f}/s")
+
+    @property
+    def _count(self) -> str:
+        return f"{self.done:>7,.0f}/{self.total:<7,.0f}" if self.total else ""

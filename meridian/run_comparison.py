@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy
 from jaxtyping import Float
 
@@ -61,7 +62,7 @@ def open_side(path: str | Path) -> RunFolder:
     return RunFolder.open_as_certified(path)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunComparison:
     """What differs between run `a` and run `b`; every difference is b - a."""
 
@@ -243,6 +244,18 @@ class RunComparison:
             shared, either = len(self.circuits["shared"]), len(self.pair.a.circuit_heads) + len(self.circuits["only_b"])
             parts.append(f"the circuits share {shared} of {either} heads (Jaccard {self.circuits['jaccard']:.2f})")
         return "; ".join(parts) + "."
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row for each quantity: both values, b - a with the ends of its 95 % interval, unit; why where there is none."""
+        rows = [dict.fromkeys(NUMBERS) | {"reason": None} | asdict(one) for one in self.quantities]
+        frame = pd.DataFrame(rows, columns=["quantity", *NUMBERS, "unit", "reason"])
+        frame = frame.astype(dict.fromkeys(NUMBERS, "float64")).set_index("quantity")
+        return frame if any(row["reason"] for row in rows) else frame.drop(columns="reason")
+
+    def __repr__(self) -> str:
+        """The sentence, and what a reader has to know before believing it."""
+        return "\n".join([self.sentence(), *self.notes()])
 
     def document(self) -> dict[str, Any]:
         """comparison.json: everything above, and what it was made from."""

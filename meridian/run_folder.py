@@ -102,8 +102,8 @@ class RunFolder:
         return Standing.read(self.certificate)
 
     def document(self, number: str) -> Mapping[str, Any] | None:
-        """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""
-        path = results_io.find(self.path, number)
+        """Result `number` ("02" or "2", "11", "E1b", "P") as stored; None if it is not there."""
+        path = results_io.find(self.path, f"{number:0>2}" if str(number).isdigit() else number)
         if path is None:
             return None
         stat = path.stat()

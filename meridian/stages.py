@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate as calibrating
-from calibrations import certificate, certificate_table, claims_tried, preconditions, rules, summary
+from calibrations import certificate, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
-from meridian import aggregate, integrity
+from meridian import aggregate, commandline, integrity
 from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.context import RunContext
 from meridian.headline import READ, headline
@@ -188,14 +189,41 @@ def report(context: RunContext, folder: Path) -> None:
 
 
 def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
-    """The certificate as a table, how many claims were tried, and where everything is."""
-    reporter = context.reporter
-    certificate_table.show(folded, folded["headline"], reporter.console, context.complete)
-    if context.complete:
-        tried = claims_tried.about(folded["subject"], summary.certificates_in(context.results)[0].values())
-        reporter.say(f"1 of {tried.sentence}")
-    written = " · certificate.json · report.html" if context.complete else ""
-    reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")
+    """The certificate in a few lines, or as the whole table if `verbose` or not all calibrations were asked for.
+
+    How many claims were tried is told where there are several, and where everything is, always.
+    """
+    from meridian import certificate_lines
+
+    reporter, complete, verbose = context.reporter, context.complete, context.settings["verbose"]
+    tried = (
+        claims_tried.about(folded["subject"], summary.certificates_in(context.results)[0].values())
+        if complete
+        else None
+    )
+    if verbose or not complete:
+        certificate_lines.show_table(folded, folded["headline"], reporter.console, complete)
+        if tried:
+            reporter.say(f"1 of {tried.sentence}")
+        written = " · certificate.json · report.html" if complete else ""
+        reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")
+        return
+    several = [("Claims", f"1 of {tried.sentence}")] if tried and len(tried.tiers) > 1 else []
+    details = [*several, ("Report", str(folder / "report.html")), ("Took", reporter.rate())]
+    certificate_lines.show(RunFolder.open(folder), reporter.console, next_command(context, folder, folded), details)
+    reporter.say("")
+
+
+def next_command(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> str:
+    """What to type next: every calibration with its reasons, or at the highest tier whether the certificate still holds.
+
+    Empty for objects that only Python has.
+    """
+    if context.given_model is not None or context.given_task is not None:
+        return ""
+    if folded["tier"] == folded["of"]:
+        return f"python run.py verify from={shlex.quote(str(folder))}"
+    return " ".join(["python run.py", *map(shlex.quote, commandline.as_typed(context.typed)), "verbose=true"])
 
 
 def summarise(context: RunContext, refused: Collection[str] = ()) -> None:
@@ -208,9 +236,10 @@ def summarise(context: RunContext, refused: Collection[str] = ()) -> None:
     if len(refused) == len(tasks):
         raise UserError(left_out)
     pooled = aggregate.pool(context.results, context.settings["calibration"], context.reporter.say)
-    context.reporter.say(
-        f"{len(pooled['circuits'])} certificates pooled in {context.results / 'summary.json'}; "
-        f"{summary.sentence(pooled['multiplicity'])}"
-    )
+    if len(pooled["circuits"]) > 1 or context.settings["verbose"]:
+        context.reporter.say(
+            f"{len(pooled['circuits'])} certificates pooled in {context.results / 'summary.json'}; "
+            f"{summary.sentence(pooled['multiplicity'])}"
+        )
     if refused:
         raise UserError(left_out)

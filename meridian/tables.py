@@ -30,6 +30,9 @@ from calibrations.worst_groups import WorstGroups
 from meridian import outside_effects, run_folder
 from meridian.figures import graph, heads
 from meridian.figures.intervals import LEVEL, clustered_means
+from meridian.figures.names import human
+from meridian.figures.values import Figure
+from meridian.report import disagreement, head_facts
 from meridian.run_folder import RunFolder
 from results_io import UserError
 
@@ -38,6 +41,28 @@ LONG = 45  # rows from which a LaTeX table runs over several pages
 WIDE, PARAGRAPH = 40, "p{5cm}"  # letters from which a LaTeX column breaks its lines, and how
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
 JUDGED = ("estimate", "inc", "share")  # columns of which ci90 is the interval
+TITLES = {  # of columns in print; the others are called as they are, with spaces
+    **{"id": "ID", "metric": "quantity", "published_verdict": "published", "published_value": "published value"},
+    **{
+        "lost_by_circuit": "circuit loses",
+        "lost_by_model": "model loses",
+        "inc": "incompleteness",
+        "published_score": "Wang et al.",
+    },
+    **{
+        "02_denoising": "denoising",
+        "02_noising": "noising",
+        "03_attribution": "direct attribution",
+        "21_effect": "knock-out",
+    },
+    **{"clean_logit_diff": "clean", "corrupted_logit_diff": "corrupted", "published_score": "Wang et al."},
+}
+METHODS = {  # that are compared with each other, by the report's key: what a column is called
+    **{"02.noising": "noising", "02.denoising": "denoising", "21.effect": "knock_out"},
+    **{"08.effect": "attribution_patching", "03.attribution": "direct_attribution"},
+}
+# columns that hold identifiers of ours, which print shows in words
+NAMES = ("metric", "role", "template", "split", "group")
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
 LATEX = str.maketrans(
@@ -77,7 +102,7 @@ def certificate(run: RunFolder) -> Table:
     ]
     caption = f"The certificate. {tier_text(run.certificate)}; {'; '.join(run.rules.lines)}. "
     caption += "Of each calibration the record that decided its verdict, with its 90 % interval."
-    printed = ("id", "metric", "published_verdict", "estimate", "verdict")
+    printed = ("metric", "published_verdict", "estimate", "verdict")
     return Table("certificate", caption, _metric_frame(run, rows), printed)
 
 
@@ -194,6 +219,37 @@ def outside_effects_table(run: RunFolder) -> Table | None:
     return Table("outside_effects", caption, frame)
 
 
+def methods_disagree(run: RunFolder) -> Table | None:
+    """One row per head about which the methods differ, as in the report: every method's value and rank, and its worst group."""
+    maps: dict[str, Figure] = {figure.name: figure for figure in heads.build(run)}
+    found = disagreement.of(run, head_facts.methods(run, maps))
+    columns = [METHODS[method.key] for method in found.methods]
+    rows = [
+        {
+            "head": one.head,
+            "role": one.role or None,
+            "against_the_claim": ", ".join(_odd(one, columns)),
+            "worst_group": one.group,
+        }
+        | {name: opinion.value for name, opinion in zip(columns, one.opinions, strict=True)}
+        | {f"{name}_rank": opinion.rank for name, opinion in zip(columns, one.opinions, strict=True)}
+        for one in (*found.outside, *found.claimed)
+    ]
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows).astype(dict.fromkeys(columns, "float64") | {f"{name}_rank": "Int64" for name in columns})
+    caption = (
+        f"Heads about which methods disagree: outside the claim and among the first {found.first} of {len(run.evidence.heads)} "
+        "by size in one, or claimed and near zero in one. Heads outside the claim have no role."
+    )
+    return Table("methods_disagree", caption, frame, ("head", "role", *columns))
+
+
+def _odd(head: disagreement.DisputedHead, columns: Sequence[str]) -> list[str]:
+    """The methods whose value speaks against the claim."""
+    return [columns[opinion.place].replace("_", " ") for opinion in head.opinions if opinion.odd]
+
+
 def head_table(run: RunFolder) -> Table:
     """One row per head: role, and every measure of `meridian.figures.heads` with its interval where it has one."""
     evidence = run.evidence
@@ -237,7 +293,7 @@ def prompts(run: RunFolder) -> Table:
         rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
         if rows:
             columns[f"circuit_{method}"] = values[rows].mean(axis=0)
-    printed = ("prompt_id", "split", "template", "clean_logit_diff", "corrupted_logit_diff")
+    printed = ("split", "template", "clean_logit_diff", "corrupted_logit_diff")
     caption = "The prompts and what the model and the circuit do on each."
     return Table("prompts", caption, pd.DataFrame(columns), printed)
 
@@ -300,6 +356,7 @@ BUILDERS = (
     completeness_groups,
     outside_groups,
     outside_effects_table,
+    methods_disagree,
     head_table,
     prompts,
     edges,
@@ -347,7 +404,7 @@ def latex(table: Table) -> bytes:
         escape=True,
         column_format="".join(PARAGRAPH if text.str.len().max() > WIDE else "l" for _, text in shown.items()),
         longtable=len(shown) > LONG,
-        caption=escaped(table.caption),
+        caption=escaped(human(table.caption)),
         label=f"tab:{table.name}",
         position=None if len(shown) > LONG else "htbp",
     )
@@ -360,7 +417,10 @@ def escaped(text: str) -> str:
 
 
 def printed(table: Table) -> pd.DataFrame:
-    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing."""
+    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing.
+
+    Names of columns, metrics, roles and templates are written as people read them (`names.human`).
+    """
     frame = table.frame
     intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}
     if {"ci90_low", "ci90_high"} <= set(frame):
@@ -369,13 +429,13 @@ def printed(table: Table) -> pd.DataFrame:
     ends = {end for pair in intervals.values() for end in pair}
     columns = {}
     for name in table.printed or [name for name in frame if name not in ends]:
-        column = [_cell(value) for value in frame[name]]
+        column = [human(_cell(value)) if name in NAMES else _cell(value) for value in frame[name]]
         if name in intervals:
             pairs = zip(column, *(frame[end] for end in intervals[name]), strict=True)
             column = [
                 text if pd.isna(low) or pd.isna(high) else text + interval_text(low, high) for text, low, high in pairs
             ]
-        columns[name.replace("_", " ")] = column
+        columns[TITLES.get(name) or human(name)] = column
     return pd.DataFrame(columns)
 
 

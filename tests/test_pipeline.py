@@ -312,23 +312,38 @@ def test_forty_prompts_are_too_few_to_certify_and_the_certificate_says_so(first)
     assert [row["id"] for row in folded["rows"]] == list(CALIBRATIONS)
 
 
-def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
+def test_the_terminal_shows_the_tier_why_and_where_everything_is_in_a_hundred_columns(first) -> None:
     text = first.outcome.output
-    assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
+    assert "Certificate   ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
+    assert "\nTier 0 of 4 under changed rules\nData          40 evaluation + 20 held-out prompts, 12 templates" in text
+    assert re.search(r"^Faithfulness  [\d.]+ mean per template and position \(", text, re.MULTILINE)
+    assert re.search(r"^Verdicts      .* of 16 calibrations", text, re.MULTILINE)
+    assert re.search(r"^Next          python run.py task=ioi .*", text, re.MULTILINE)
+    assert "pooled" not in text and "claim tried" not in text and "* " not in text  # of several alone
+    assert "━" not in text and "0/0" not in text
+    folder = "".join(line.strip() for line in text[text.index("\nReport") :].partition("\nTook")[0].splitlines())
+    assert folder.removeprefix("Report").strip() == str(first.folder / "report.html")
+    typed = text[text.index("\nNext") : text.index("\nReport")]
+    told = [line for line in text.replace(typed, "").splitlines() if str(first.results) not in line]
+    assert max(map(len, told)) <= 100
+    assert re.search(r"^Took          \d+ s, [\d,]+ variants x prompts at", text, re.MULTILINE)
+
+
+def test_verbose_shows_every_row_and_the_same_results(first) -> None:
+    """The same folder: what is shown is no part of a result."""
+    text = command(*SMALL, "calibration=all", f"results={first.results}", "verbose=true").output
     assert (
         "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\nClaim about heads only; MLPs stay intact\n"
         "40 evaluation + 20 held-out prompts, 12 templates" in text
     )
     assert "\nrules: changed from released 0." in text and "\n  prompts.evaluation: 40 (released: 400)\n" in text
     assert "\n1 of 1 claim tried about ioi on pocket: tiers 0* (* under rules that are not released)\n" in text
-    faithfulness = r"^Faithfulness [\d.]+ mean per template and position \([\d.]+ above all-heads-ablated\) · .* noise$"
-    assert re.search(faithfulness, text, re.MULTILINE)
-    null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$"
+    null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+ *$"
     assert re.search(null, text, re.MULTILINE)
     for identifier in CALIBRATIONS:
         assert re.search(rf"^{identifier} ", text, re.MULTILINE), identifier
     assert re.search(
-        rf"^Results {re.escape(str(first.folder))} · certificate.json · report.html · \d+ s, [\d,]+ variants x prompts at",
+        rf"^Results {re.escape(str(first.folder))} · certificate.json · report.html · \d+ s, nothing measured anew",
         text,
         re.M,
     )

@@ -47,6 +47,10 @@ LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] =
         settings["faithfulness_low"],
         settings["faithfulness_high"],
     ),
+    "P.faithfulness_over_wordings": lambda settings, record: (
+        settings["faithfulness_low"],
+        settings["faithfulness_high"],
+    ),
     "P.random_circuits": lambda settings, record: (record["companions"]["random_90"][1], None),
     "P.completeness": _within("max_incompleteness"),
     "P.completeness_every_recipe": _within("max_incompleteness"),
@@ -82,6 +86,7 @@ QUANTITIES: Mapping[str, str] = {
     "P.denominator": "t of mean D",
     "P.faithfulness": "faithfulness under the primary recipe; judged under that and resample",
     "P.faithfulness_every_recipe": "faithfulness under the primary recipe; judged under every recipe",
+    "P.faithfulness_over_wordings": "faithfulness, over wordings like these",
     "P.random_circuits": "faithfulness, mean ablation; limit: 95th percentile",
     "P.completeness": f"worst group's inc, {AT_ONCE}",
     "P.completeness_every_recipe": f"worst group's inc, {AT_ONCE}",

@@ -26,6 +26,7 @@ from matplotlib.patches import Rectangle
 import results_io
 from meridian.figures import colours, static_forest, static_graph, static_map
 from meridian.figures.layout import INSET
+from meridian.figures.names import human
 from meridian.figures.static_panel import (
     DARK,
     DASHES,
@@ -52,6 +53,7 @@ NO_DATES = {
     "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
+POSITION = "position"  # the axis whose labels are roles of positions
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DIVERGING = LinearSegmentedColormap.from_list("diverging", colours.DIVERGING)
 SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
@@ -151,14 +153,15 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
 
 
 def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
-    """Tick labels as they fit: long ones turned, and only some if there are many."""
-    room = (width - 1.5) * POINTS / max(len(figure.x), 1)
-    longest = max((len(label) for label in figure.x), default=1)
+    """Tick labels as they fit: long ones turned, and only some if there are many. Tokens are shown as they are."""
+    across = [human(name) for name in figure.x] if figure.x_label == POSITION else list(figure.x)
+    room = (width - 1.5) * POINTS / max(len(across), 1)
+    longest = max((len(label) for label in across), default=1)
     turned = longest * 4.2 > room
     step = max(1, math.ceil((8 if turned else longest * 4.2) / room))
-    axes.set_xticks(range(0, len(figure.x), step), figure.x[::step])
+    axes.set_xticks(range(0, len(across), step), across[::step])
     if turned:
-        axes.set_xticklabels(figure.x[::step], rotation=50, ha="right", rotation_mode="anchor")
+        axes.set_xticklabels(across[::step], rotation=50, ha="right", rotation_mode="anchor")
     step = max(1, math.ceil(len(figure.y) * 8 / (TALLEST * POINTS)))
     axes.set_yticks(range(0, len(figure.y), step), figure.y[::step])
     axes.tick_params(length=0)

@@ -10,6 +10,7 @@ from matplotlib.patches import Patch, Rectangle
 from calibrations.number_format import interval_text, three_digits
 from meridian.figures import colours
 from meridian.figures.layout import axis_ends
+from meridian.figures.names import human
 from meridian.figures.static_panel import FAINT, ink, legend, panel, percent, vertical_lines
 from meridian.figures.values import Forest, Interval
 
@@ -35,7 +36,7 @@ def draw(figure: Forest, width: float) -> Canvas:
             _estimate(axes, place, line)
             for limit in line.limits:
                 axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=ink(), linewidth=0.9, linestyle=":")
-    axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
+    axes.set_yticks(range(len(lines)), [human(line if isinstance(line, str) else line.label) for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if isinstance(line, str) else "normal")
     interval = "" if figure.level is None else f", {percent(figure.level)} interval"

@@ -23,7 +23,10 @@ INPUTS: Mapping[str | None, Any] = {
 }  # line style by which input of the receiver the edge enters
 INPUT_NAMES = {"q": "into queries", "k": "into keys", "v": "into values or logits"}
 THICKEST, THINNEST = 2.6, 0.15  # points, of the largest weight and of weight 0
-SMALLEST_DISC, LARGEST_DISC = 60.0, 420.0  # square points; the smallest still holds a name
+LETTERS, ROOM = 5.5, 3.0  # points: the size of a disc's name, and the room beside it
+WIDE, NARROW = 0.66, 0.48  # width of a capital or digit, and of a small letter, in sizes of the letters
+GROWTH = 420.0  # square points by which the largest disc exceeds the smallest, which holds the longest name
+FAINTEST = 0.35  # opacity of the smallest edge that is drawn
 LAYER_HEIGHT = 0.85  # inches
 Places = Mapping[str, tuple[float, float]]
 
@@ -37,8 +40,9 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     layers = sorted({node.layer for node in figure.nodes})
     canvas, axes = panel(width, 1.0 + LAYER_HEIGHT * max(len(layers), 2))
     largest = max((abs(edge.weight) for edge in figure.edges), default=0.0) or 1.0
+    radii = {name: area**0.5 / 2 for name, area in disc_areas(figure.nodes).items()}
     for edge, share in drawn_edges(figure).items():  # the largest are drawn last, on top
-        _arrow(axes, places, edge, share)
+        _arrow(axes, places, edge, share, radii)
     fills = colours.role_fills(figure.nodes)
     _discs(axes, places, figure.nodes, fills)
     across = [x for x, _ in places.values()] or [0.0]
@@ -56,8 +60,14 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
 
 
 def disc_areas(nodes: Iterable[GraphNode]) -> dict[str, float]:
-    """Square points, linear in |effect| from the smallest disc to the largest."""
-    return {name: SMALLEST_DISC + (LARGEST_DISC - SMALLEST_DISC) * share for name, share in disc_shares(nodes).items()}
+    """Square points (the square of a disc's diameter), linear in |effect| from the smallest disc, which holds every name."""
+    shares = disc_shares(nodes)
+    smallest = (LETTERS * max(map(_width, shares), default=0.0) + ROOM) ** 2
+    return {name: smallest + GROWTH * share for name, share in shares.items()}
+
+
+def _width(name: str) -> float:
+    return sum(NARROW if letter.islower() else WIDE for letter in name)
 
 
 def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mapping[str, str]) -> None:
@@ -66,11 +76,11 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
         x, y = places[node.name]
         fill = fills.get(node.role, colours.PLAIN)
         axes.scatter([x], [y], s=areas[node.name], color=fill, edgecolor=FAINT, linewidth=0.4, zorder=4)
-        axes.text(x, y, node.name, ha="center", va="center", fontsize=6, zorder=5)
+        axes.text(x, y, node.name, ha="center", va="center", fontsize=LETTERS, zorder=5)
 
 
-def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
-    """An arrow from sender to receiver, dashed by input; bent so that q, k and v stay apart and nodes are passed."""
+def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float, radii: Mapping[str, float]) -> None:
+    """An arrow between the discs of sender and receiver, dashed by input; bent so that q, k and v stay apart."""
     start, end = places[edge.sender], places[edge.receiver]
     bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input or "", 0.0)
     axes.add_patch(
@@ -79,12 +89,12 @@ def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
             end,
             connectionstyle=f"arc3,rad={bend if start[0] <= end[0] else -bend}",
             arrowstyle="-|>,head_length=2.2,head_width=1.2",
-            shrinkA=7,
-            shrinkB=8,
+            shrinkA=radii[edge.sender],
+            shrinkB=radii[edge.receiver] + 1,
             linewidth=THINNEST + (THICKEST - THINNEST) * share,
             linestyle=INPUTS[edge.input],
             color=colours.POSITIVE if edge.weight >= 0 else colours.NEGATIVE,
-            alpha=0.12 + 0.8 * share,  # the many small ones stay behind
+            alpha=FAINTEST + (0.92 - FAINTEST) * share,  # the many small ones stay behind
             zorder=1 + share,
         )
     )
@@ -97,13 +107,14 @@ def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> l
                markeredgewidth=0.6, label=role.replace("_", " "))
         for role, fill in fills.items()
     ]  # fmt: skip
-    if not figure.edges:
+    drawn = drawn_edges(figure)
+    if not drawn:
         return handles
     for sign, colour, name in ((1, colours.POSITIVE, "positive"), (-1, colours.NEGATIVE, "negative")):
-        if any(edge.weight * sign > 0 for edge in figure.edges):
+        if any(edge.weight * sign > 0 for edge in drawn):
             handles.append(Line2D([], [], color=colour, linewidth=1.4, label=f"{name} effect"))
     handles.append(Line2D([], [], color=FAINT, linewidth=THICKEST, label=f"{largest:.2g} {figure.unit}"))
-    present = {"v" if edge.input is None else edge.input for edge in figure.edges}
+    present = {"v" if edge.input is None else edge.input for edge in drawn}
     for key in (key for key in INPUT_NAMES if key in present):
         handles.append(Line2D([], [], color=FAINT, linestyle=INPUTS[key], linewidth=1.0, label=INPUT_NAMES[key]))
     return handles

@@ -123,7 +123,7 @@ def render(run: RunFolder) -> str:
             example=first_screen.prompt(run),
             disagreement=disagreement.of(run, measured),
             first_heads=disagreement.FIRST_HEADS,
-            style=Markup("".join(map(_text, STYLES))),
+            style=Markup(style()),
             script=Markup(_script()),
             data=Markup(explored.as_json(explored.of(run, measured, graph))),
             library=bundle.library(),
@@ -131,6 +131,11 @@ def render(run: RunFolder) -> str:
         )
     )
     return text.replace(UNSEALED, f'<meta name="meridian-seal" content="{_seal(text, run)}">', 1)
+
+
+def style() -> str:
+    """The look of the report, as CSS."""
+    return "".join(map(_text, STYLES))
 
 
 def _environment(heads: Sequence[str]) -> jinja2.Environment:

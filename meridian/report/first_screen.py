@@ -102,8 +102,11 @@ def _first(data: Mapping[str, Any], field: str) -> float | None:
     return finite(values[0])
 
 
-def why(run: RunFolder) -> str:
-    """One plain sentence: what holds, then what the next tier asks for and the run does not show."""
+def why(run: RunFolder, rest: str = " below") -> str:
+    """One plain sentence: what holds, then what the next tier asks for and the run does not show.
+
+    `rest`: where the other gates stand that keep the tier from being reached.
+    """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
     if tier is None:
@@ -114,7 +117,9 @@ def why(run: RunFolder) -> str:
     gates = blocking.get(str(tier + 1), ())
     if not gates:
         return f"{holds}."
-    return f"{holds}; tier {tier + 1} is not reached because it is not shown that {asked(gates[0])}{_more(gates)}."
+    return (
+        f"{holds}; tier {tier + 1} is not reached because it is not shown that {asked(gates[0])}{_more(gates, rest)}."
+    )
 
 
 def asked(gate: Mapping[str, Any]) -> str:
@@ -134,6 +139,6 @@ def _kept(run: RunFolder) -> str:
     return f"Alone, the circuit keeps {number(estimate)}{interval} of the model's {run.evidence.metric}"
 
 
-def _more(gates: Sequence[Mapping[str, Any]]) -> str:
+def _more(gates: Sequence[Mapping[str, Any]], where: str) -> str:
     rest = len(gates) - 1
-    return f" (and {rest} more gate{'s' * (rest > 1)} below)" if rest else ""
+    return f" (and {rest} more gate{'s' * (rest > 1)}{where})" if rest else ""

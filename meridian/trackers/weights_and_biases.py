@@ -7,6 +7,7 @@ never meet in one run.
 
 from __future__ import annotations
 
+import fnmatch
 import netrc
 import os
 import secrets
@@ -27,6 +28,7 @@ from calibrations.rules import Standing
 from calibrations.worst_groups import COMPLETENESS, OUTSIDE, WorstGroups
 from meridian import figures, report, tables
 from meridian.figures import plotly
+from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 from meridian.trackers.base import FollowedRun, Tracker
 
@@ -37,6 +39,7 @@ TAG_LENGTH = 64  # the longest tag that W&B allows; a longer one would end the t
 SALT = "salt.txt"  # below results/wandb
 HOSTED = "https://api.wandb.ai"
 MODES = ("online", "offline")
+ALL = "all"  # of tracker.figures
 PRIVATE = "private"  # in place of the host's name
 CODES = {"pass": 1, "inconclusive": 0, "insufficient": 0, "fail": -1}  # a verdict as a number, for colours and sorting
 
@@ -64,7 +67,7 @@ class WeightsAndBiases(Tracker):
             group=(self.settings["group"] or "")[:NAME_LENGTH] or None,
             tags=tags([subject.model, subject.task, *self.settings["tags"]]),
             job_type="suites" if subject.task == "suites" else "circuit",
-            config={**subject.config, "model_sha256": subject.model_sha256},
+            config={**without_folders(subject.config), "model_sha256": subject.model_sha256},
             mode=self.mode,
             resume="allow" if self.mode == "online" else None,
             reinit="finish_previous",
@@ -104,9 +107,13 @@ class WeightsAndBiases(Tracker):
         self.begun.summary.update(summary(certificate))
 
     def finished(self, run: RunFolder) -> None:
-        """Tables, figures and the whole folder as a versioned artifact."""
+        """Faithfulness by recipe, tables, figures and the whole folder as a versioned artifact."""
+        self.begun.summary.update(faithfulness(run))
         shown = {f"table/{name}": interactive(table.frame) for name, table in tables.of(run).items()}
-        drawn = {f"figure/{name}": wandb.Plotly(plotly.draw(figure)) for name, figure in figures.of(run).items()}
+        drawn = {
+            f"figure/{name}": wandb.Plotly(plotly.draw(figure))
+            for name, figure in chosen(figures.of(run), self.settings).items()
+        }
         self.begun.log({**shown, **drawn})
         self._artifact(
             "certificate", [*sorted(run.path.glob("*.json")), run.path / "circuit.yaml", run.path / report.NAME]
@@ -137,6 +144,46 @@ class WeightsAndBiases(Tracker):
             if path.is_file():
                 artifact.add_file(str(path))
         self.begun.log_artifact(artifact)
+
+
+def chosen(found: Mapping[str, Figure], settings: Mapping[str, Any]) -> dict[str, Figure]:
+    """All figures, or by default those whose names match one of `first_figures` (* for any signs), in the order of the report."""
+    patterns = ["*"] if settings["figures"] == ALL else settings["first_figures"]
+    return {name: figure for name, figure in found.items() if any(fnmatch.fnmatch(name, one) for one in patterns)}
+
+
+def without_folders(config: Any) -> Any:
+    """The configuration with the last part alone of every absolute path: where things are on this machine is nobody else's."""
+    if isinstance(config, Mapping):
+        return {name: without_folders(value) for name, value in config.items()}
+    if isinstance(config, list):
+        return [without_folders(value) for value in config]
+    if isinstance(config, str) and Path(config).expanduser().is_absolute():
+        return Path(config).name
+    return config
+
+
+def faithfulness(run: RunFolder) -> dict[str, Any]:
+    """Of every recipe `faithfulness/<recipe>` with the ends of its 90 % interval; the band that the gate asks for, and the recipe
+    that decides it, whose interval has the least room in the band; what random circuits keep. Empty if nothing is reportable.
+    """
+    stored, null = run.companions("P.faithfulness"), run.companions("P.random_circuits")
+    found = {
+        f"random_circuits/{name}": null[key]
+        for name, key in (("median", "random_median"), ("largest", "random_maximum"))
+        if key in null
+    }
+    intervals = run.recipe_intervals
+    for recipe, (low, high) in intervals.items():
+        estimate = stored["by_method"][recipe].get("faithfulness")
+        found[f"faithfulness/{recipe}"] = estimate
+        found |= {f"faithfulness/{recipe}_low": low, f"faithfulness/{recipe}_high": high}
+    if not intervals:
+        return found
+    least, most = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
+    room = {name: min(intervals[name][0] - least, most - intervals[name][1]) for name in stored["recipes"]}
+    found |= {"faithfulness/band_low": least, "faithfulness/band_high": most}
+    return found | {"P.faithfulness/recipe": min(room, key=lambda name: room[name])}
 
 
 def interactive(frame: pd.DataFrame) -> wandb.Table:

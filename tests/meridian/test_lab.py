@@ -16,6 +16,7 @@ from circuits import models
 from circuits.circuit import Circuit, Role, head
 from circuits.interventions import Recipe, ablate, denoise
 from circuits.tasks import TASKS
+from meridian import typed_prompt
 from meridian.finding import means
 from meridian.lab import Lab
 from meridian.run_folder import RunFolder
@@ -245,6 +246,12 @@ def test_a_lab_looks_at_discovery_prompts_by_default_and_at_a_users_circuit_and_
         (lambda lab: lab.ablate("movers"), "heads 'movers' are no role of the circuit"),
         (lambda lab: lab.ablate("L0H0", "median"), "recipe=median is unknown"),
         (lambda lab: lab.ablate([]), "no heads are named"),
+        (lambda lab: lab.patch((2, 1)), r"\(2, 1\) names no heads; write a head as L2H1"),
+        (lambda lab: lab.ablate({"a": 3}), "3 names no head; write for example L2H1, M3"),
+        (lambda lab: lab.ablate(["L0H0", 3]), "3 names no head; write for example L2H1, M3"),
+        (lambda lab: lab.prompt("Mary went to the store .", "Mary", "John"), "'John' does not stand in"),
+        (lambda lab: lab.prompt("Mary", "Mary", "Mary"), "answer and foil are both 'Mary'"),
+        (lambda lab: lab.prompt("", "Mary", "John"), "needs a text, an answer and a foil"),
         (lambda lab: lab.patch("L0H0", "sideways"), "direction=sideways is unknown"),
         (lambda lab: lab.patch("L0H0", positions=["start"]), "position 'start' is unknown"),
         (lambda lab: lab.head_map("salience"), "is unknown; use denoising"),
@@ -288,3 +295,67 @@ def test_more_prompts_of_a_seed_begin_with_fewer_and_another_seed_draws_others(l
     few = meridian.explore(prompts=12, settings=SAME, split="evaluation", seed=1).prompts.ids
     again = meridian.explore(prompts=20, settings=SAME, split="evaluation", seed=1).prompts.ids
     assert again[: len(few)] == few and len(set(few) & set(lab.prompts.ids[: len(few)])) < 3
+
+
+# --- a typed prompt -----------------------------------------------------------------------------------------------------
+
+
+def typed(lab: Lab, row: int = 0) -> Lab:
+    """A prompt of the lab as a person would type it."""
+    shown = lab.texts(row + 1).iloc[row]
+    words = {name: shown[name].replace("<bos>", "").strip() for name in ("clean", "corrupted", "answer", "foil")}
+    return lab.prompt(words["clean"], words["answer"], words["foil"], words["corrupted"])
+
+
+def test_a_prompt_of_the_task_typed_again_gives_the_same_numbers(lab) -> None:
+    one = typed(lab)
+    assert one.prompts.templates == lab.prompts.templates[:1] and len(one.prompts) == 1
+    assert {role: int(where[0]) for role, where in one.prompts.positions.items()} == (
+        {role: int(where[0]) for role, where in lab.prompts.positions.items()}
+    )
+    assert one.logit_difference().values[:, 0] == pytest.approx(lab.logit_difference().values[:, 0], abs=STORED)
+    for recipe in ("mean", "zero"):
+        expected = lab.ablate("L2H1", recipe).values[0, 0]
+        assert one.ablate("L2H1", recipe).estimate == pytest.approx(expected, abs=STORED) and abs(expected) > 1e-3
+    patched = lab.patch("L2H1").values[0, 0]
+    assert one.patch("L2H1").estimate == pytest.approx(patched, abs=STORED)
+    kept = lab.keep_only("circuit").values[0, 0] / lab.logit_difference().values[0, 0]
+    found = one.keep_only("circuit")
+    assert found.estimate == pytest.approx(kept, abs=1e-4) and np.isnan(found.interval).all()
+    assert "One typed prompt, so no interval" in repr(found)
+
+
+def test_other_answers_to_the_same_text_are_not_taken_from_memory(lab) -> None:
+    shown = lab.texts(1).iloc[0]
+    clean, corrupted = (shown[name].replace("<bos>", "").strip() for name in ("clean", "corrupted"))
+    answer, foil = shown["answer"].strip(), shown["foil"].strip()
+    there = lab.prompt(clean, answer, foil, corrupted).logit_difference().values[0, 0]
+    back = lab.prompt(clean, foil, answer, corrupted).logit_difference().values[0, 0]
+    assert there == pytest.approx(-back, abs=STORED) and abs(there) > 0.1
+
+
+def test_the_pair_of_a_typed_prompt_exchanges_answer_and_foil() -> None:
+    said = "When Ann and Anna met, Anna gave it to"
+    assert typed_prompt.exchanged(said, "Ann", "Anna") == "When Anna and Ann met, Ann gave it to"
+
+
+def test_a_prompt_in_no_wording_of_the_task_has_recipes_that_need_none(lab) -> None:
+    shown = lab.texts(1).iloc[0]
+    words = shown["clean"].replace("<bos>", "").split()
+    answer, foil = shown["answer"].strip(), shown["foil"].strip()
+    other = lab.prompt(" ".join([words[0], *words]), answer, foil)  # one token longer than the wording
+    assert other.prompts.templates == ("typed",) and list(other.prompts.positions) == ["end"]
+    assert np.isfinite(other.ablate("L2H1", "zero").estimate) and np.isfinite(
+        other.ablate("L2H1", "mean_pooled").estimate
+    )
+    with pytest.raises(UserError, match="has no wording of ioi, so recipe=mean has no prompts to draw on; use zero"):
+        other.ablate("L2H1")
+
+
+def test_mlps_are_asked_about_like_heads(lab) -> None:
+    """Silencing all of one layer's MLP costs something, a head and an MLP together are both, and every MLP and head is all."""
+    one = lab.ablate({"mlp": "M0", "both": ["M0", "L2H1"], "head": "L2H1"}, "zero").table["estimate"]
+    assert abs(one["mlp"]) > 0.01 and one["both"] != pytest.approx(one["head"], abs=0.01)
+    assert lab.patch("M0").table["share"].iloc[0] != 0
+    everything = [*map(str, lab.model.heads), *(f"M{layer}" for layer in range(lab.model.n_layers))]
+    assert lab.keep_only({"all": everything}).estimate == pytest.approx(1, abs=1e-6)

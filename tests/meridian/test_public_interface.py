@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from calibrations.registry import CALIBRATIONS
 from meridian.finished_run import FinishedRun
 from results_io import UserError
 from tests.commandline import ROOT, SMALL, command
+from tests.meridian.judged import judged
 
 FEW = (*SMALL, "calibration=[c11]")
 
@@ -51,6 +53,10 @@ def test_every_public_name_is_there_and_says_what_it_does() -> None:
     assert not [name for name in ("run", "open", "explore") if name not in meridian.__all__]
 
 
+def test_only_public_names_are_listed() -> None:
+    assert sorted(dir(meridian)) == ["UserError", "compare", "explore", "open", "run", "run_suites"]
+
+
 # --- run ---------------------------------------------------------------------------------------------------------------
 
 
@@ -65,11 +71,11 @@ def test_a_run_from_python_gives_the_bytes_of_one_from_the_command_line(selected
         assert (folder / name).read_bytes() == (selected.path / name).read_bytes(), name
 
 
-def test_a_run_prints_nothing_unless_asked_and_reuses_what_is_fresh(selected, capsys) -> None:
+def test_a_run_shows_its_progress_unless_told_not_to_and_reuses_what_is_fresh(selected, capsys) -> None:
     capsys.readouterr()
-    meridian.run(*FEW, results=selected.path.parents[2])
+    meridian.run(*FEW, results=selected.path.parents[2], show=False)
     assert capsys.readouterr().out == ""
-    meridian.run(*FEW, results=selected.path.parents[2], show=True)
+    meridian.run(*FEW, results=selected.path.parents[2])
     assert "nothing measured anew" in capsys.readouterr().out
 
 
@@ -167,3 +173,43 @@ def test_a_folder_without_a_certificate_is_refused(tmp_path) -> None:
         meridian.open(tmp_path / "nowhere")
     with pytest.raises(UserError, match="calibration=all"):
         meridian.open(Path(tmp_path))
+
+
+def test_a_printed_run_says_tier_what_blocks_it_and_where_it_is(finished, selected) -> None:
+    run = meridian.open(finished)
+    tier, blocked, path = str(run).splitlines()
+    assert tier == f"Tier {run.tier} of 4 under changed rules" and path == str(finished)
+    gates = run.blocking
+    assert blocked == f"Blocks tier {run.tier + 1}: " + ", ".join(
+        f"{metric} ({verdict})" for metric, verdict in zip(gates["metric"], gates["verdict"], strict=True)
+    )
+    assert str(selected).splitlines() == ["No certificate: not all calibrations were asked for", str(selected.path)]
+
+
+def test_a_result_is_found_by_its_number_however_it_is_written(finished) -> None:
+    run = meridian.open(finished)
+    assert run.data("2") == run.data("02") is not None and run.document("1")["number"] == "01"
+    assert run.data("99") is None
+
+
+def test_tables_show_what_matters_and_all_of_it_is_there(finished) -> None:
+    run = meridian.open(finished)
+    assert list(run.verdicts) == ["title", "verdict", "estimate", "low", "high", "published_verdict", "why"]
+    assert list(run.heads) == ["role", "denoising", "noising", "attribution", "knockout"] and len(run.heads) == 32
+    full = run.tables["heads"]
+    assert run.heads["denoising"].tolist() == full["02_denoising"].tolist() and "02_denoising_low95" in full
+    evaluation = [split == "evaluation" for split in run.data("01")["split"]]
+    written = pd.DataFrame(run.data("03")["mlp"])[evaluation].mean()
+    assert run.mlps["attribution"].tolist() == pytest.approx(written.tolist())
+    assert run.mlps.index.tolist() == ["M0", "M1", "M2", "M3"] and run.mlps["role"].isna().all()
+
+
+def test_two_runs_are_compared_from_python(finished, tmp_path) -> None:
+    one, other = judged(finished, tmp_path / "one"), tmp_path / "other"
+    shutil.copytree(one, other)
+    found = meridian.compare(meridian.open(one), other)
+    assert str(found).startswith("a reaches tier") and found.paired
+    row = found.table.loc["faithfulness, mean"]
+    assert 0.5 < row["a"] == row["b"] and row["difference"] == pytest.approx(0, abs=1e-12)
+    with pytest.raises(UserError, match="a and b are both"):
+        meridian.compare(one, one)

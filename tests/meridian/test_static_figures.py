@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from meridian import paper
-from meridian.figures import colours, plotly, static, static_forest, static_graph, values
+from meridian import figures, paper
+from meridian.figures import colours, names, plotly, static, static_forest, static_graph, values
 from meridian.figures.layout import axis_ends, drawn_edges
 from meridian.figures.values import (
     CircuitGraph,
@@ -25,6 +28,7 @@ from meridian.figures.values import (
     Interval,
     Series,
 )
+from meridian.run_folder import RunFolder
 from results_io import UserError
 
 NAMED = {"title": "A title", "caption": "What one sees."}
@@ -162,10 +166,9 @@ def test_a_histogram_shows_shares_of_its_own_sample() -> None:
 
 
 def test_discs_grow_in_area_with_the_effect_and_signs_have_their_colour() -> None:
-    nodes = (GraphNode("a", 0, "r", 1.0), GraphNode("b", 0, "r", -2.0))
+    nodes = [GraphNode(name, 0, "r", effect) for name, effect in (("a", 0.0), ("b", 1.0), ("c", -2.0))]
     areas = static_graph.disc_areas(nodes)
-    middle = (static_graph.SMALLEST_DISC + static_graph.LARGEST_DISC) / 2
-    assert (areas["a"], areas["b"]) == (middle, static_graph.LARGEST_DISC)
+    assert areas["c"] - areas["a"] == static_graph.GROWTH == pytest.approx(2 * (areas["b"] - areas["a"]))
     assert {"positive effect", "negative effect", "into queries", "reader", "mover", "1.5 nats"} <= set(texts(GRAPH))
 
 
@@ -262,3 +265,48 @@ def test_an_edge_whose_sign_is_not_known_is_in_no_drawing() -> None:
     assert list(drawn_edges(SIGNED).values()) == [0.5, 1.0]  # of the largest of all
     assert not any(replace(edge, low=None, high=None).uncertain for edge in SIGNED.edges)
     assert replace(SIGNED.edges[0], low=0.0).uncertain
+
+
+@pytest.fixture(scope="module")
+def run(finished: Path) -> RunFolder:
+    return RunFolder.open(finished)
+
+
+def test_names_stand_inside_their_discs_and_no_drawn_edge_is_fainter_than_a_third(run: RunFolder) -> None:
+    for width in ("single", "double"):
+        canvas = static.draw(figures.of(run)["circuit"], width)
+        renderer = FigureCanvasAgg(canvas).get_renderer()
+        (axes,) = canvas.axes
+        discs = [one for one in axes.collections if isinstance(one, PathCollection)]
+        names = [text for text in axes.texts if text.get_text()]
+        assert len(discs) == len(names) >= 14
+        for disc, name in zip(discs, names, strict=True):
+            diameter = disc.get_sizes()[0] ** 0.5 * renderer.dpi / 72
+            assert name.get_window_extent(renderer).width < diameter, name.get_text()
+        opacities = [one.get_alpha() for one in axes.patches if isinstance(one, FancyArrowPatch)]
+        assert opacities and min(opacities) >= 0.35 and max(opacities) == pytest.approx(0.92)
+
+
+@pytest.mark.parametrize(
+    ("identifier", "said"),
+    [
+        ("P.faithfulness_every_recipe, mean pooled", "faithfulness every recipe, mean pooled"),
+        ("C13.measurement_invariance", "C13 measurement invariance"),
+        ("M3b.certified_stability", "M3b certified stability"),
+        ("s1_plus_1", "s1 plus 1"),
+        ("0.1 of D, L2H1", "0.1 of D, L2H1"),
+    ],
+)
+def test_identifiers_are_words_on_paper(identifier, said) -> None:
+    assert names.human(identifier) == said
+
+
+def test_no_identifier_stands_in_the_labels_of_a_figure_on_paper(run: RunFolder) -> None:
+    for name, figure in figures.of(run).items():
+        if not name.startswith(("forest", "trace", "sites", "completeness", "outside", "circuit", "distribution")):
+            continue
+        canvas = static.draw(figure)
+        for axes in canvas.axes:
+            labels = [*axes.get_yticklabels(), *axes.get_xticklabels(), *axes.texts]
+            raw = [one.get_text() for one in labels if "_" in one.get_text() or "P." in one.get_text()]
+            assert not raw, (name, raw)

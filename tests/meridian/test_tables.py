@@ -109,6 +109,22 @@ def test_heads_outside_with_large_effects_have_every_effect_and_rank(run: RunFol
     assert frame.loc["L0H2", "noising_low95"] < frame.loc["L0H2", "noising"] < frame.loc["L0H2", "noising_high95"]
 
 
+def test_heads_about_which_methods_disagree_are_those_of_the_report(run: RunFolder, made: dict[str, Table]) -> None:
+    frame = made["methods_disagree"].frame.set_index("head")
+    heads = made["heads"].frame
+    size = heads["02_noising"].abs().rank(ascending=False, method="first")
+    largest = {
+        f"L{layer}H{head}": int(rank) for layer, head, rank in zip(heads["layer"], heads["head"], size, strict=True)
+    }
+    outside = frame[frame["role"].isna()]
+    assert outside.index[0] == "L0H2" and outside.loc["L0H2", "noising_rank"] == largest["L0H2"] == 1
+    assert "noising" in outside.loc["L0H2", "against_the_claim"]
+    first = len(heads) // 4
+    ranks = outside[[name for name in frame if name.endswith("_rank")]]
+    assert (ranks.min(axis=1) <= first).all() and len(outside) < (~heads["in_circuit"]).sum()
+    assert set(largest) - set(frame.index)  # most agree
+
+
 def test_failure_rates_and_carriers_are_the_stored_ones(tmp_path: Path) -> None:
     place = tmp_path / "m" / "ioi"
     results_io.write(place / "certificate.json", {"subject": {"model_sha256": "w"}})
@@ -146,7 +162,7 @@ def test_captions_say_which_measurements_have_no_interval_and_how_many_edges_wer
     without = heads.caption.partition("no interval: ")[2].rstrip(".").split(", ")
     measured = [name for name in heads.frame.columns[4:] if not name.endswith(("_low95", "_high95"))]
     assert without == [name for name in measured if f"{name}_low95" not in heads.frame] and "07_score" in without
-    assert "02_denoising" not in without and r"07\_score" in tables.latex(heads).decode()
+    assert "02_denoising" not in without and "07 score" in tables.latex(heads).decode()
     kept = sum(run.data("28")["circuit"]["kept"])
     assert f"all {len(edges.frame)} edges" in edges.caption and f"; {kept} of them were chosen" in edges.caption
     assert tables.printed(edges)["kept"].tolist().count("yes") == kept < len(edges.frame)

@@ -22,10 +22,11 @@ from wandb.proto import wandb_internal_pb2
 import results_io
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Difference, Standing
-from meridian import overrides, tables, trackers
+from meridian import figures, overrides, tables, trackers
 from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
 from tests.commandline import SMALL, command
+from tests.meridian.judged import judged
 
 pytestmark = pytest.mark.slow
 
@@ -232,8 +233,44 @@ def test_tables_and_figures_are_logged(offline) -> None:
     (drawn,) = (trace for trace in figure["data"] if trace["type"] == "heatmap" and trace.get("z"))
     assert [value for row in drawn["z"] for value in row] == pytest.approx(frame["02_denoising"].tolist())
     drawn = [name for name in logged if name.startswith("figure/")]
-    assert len(drawn) >= 10
+    assert 8 <= len(drawn) <= 12
     assert all(logged[name]["_type"] == "plotly-file" for name in drawn)
+
+
+def test_twelve_figures_are_sent_or_all(finished, tmp_path) -> None:
+    found = figures.of(RunFolder.open(judged(finished, tmp_path / "run")))
+    settings = overrides.group("tracker", "wandb")
+    first = weights_and_biases.chosen(found, settings)
+    assert len(first) == 12 == len(settings["first_figures"]) and list(first) == [
+        name for name in found if name in first
+    ]
+    assert weights_and_biases.chosen(found, {**settings, "figures": "all"}) == found and len(found) > 50
+
+
+def test_faithfulness_is_told_by_recipe_with_the_band_and_the_one_that_decides(finished, tmp_path) -> None:
+    run = RunFolder.open(judged(finished, tmp_path / "run"))
+    told, stored = weights_and_biases.faithfulness(run), run.companions("P.faithfulness")
+    assert len(stored["by_method"]) == 5
+    for recipe, one in stored["by_method"].items():
+        assert told[f"faithfulness/{recipe}"] == one["faithfulness"]
+        assert (told[f"faithfulness/{recipe}_low"], told[f"faithfulness/{recipe}_high"]) == run.recipe_intervals[recipe]
+    assert (told["faithfulness/band_low"], told["faithfulness/band_high"]) == (0.8, 1.2)
+    room = {name: min(low - 0.8, 1.2 - high) for name, (low, high) in run.recipe_intervals.items()}
+    assert room[told["P.faithfulness/recipe"]] == min(room[name] for name in stored["recipes"])
+    null = run.companions("P.random_circuits")
+    assert told["random_circuits/largest"] == null["random_maximum"]
+    assert weights_and_biases.faithfulness(RunFolder.open(finished)).get("faithfulness/mean") is None  # nothing judged
+
+
+def test_no_folder_of_this_machine_is_told(offline) -> None:
+    _, followed, folder = offline
+    assert folder.is_absolute() and followed.config["results"] == folder.name
+    assert str(folder) not in json.dumps([followed.config, followed.summary])
+    told = {"model": {"path": "/data/models/mine", "name": "mine"}, "companions": ["/x/y.csv", "b.csv"], "share": 0.5}
+    assert weights_and_biases.without_folders(told) == {
+        **{"model": {"path": "mine", "name": "mine"}, "companions": ["y.csv", "b.csv"]},
+        "share": 0.5,
+    }
 
 
 def test_progress_is_told_to_the_end_of_what_was_measured(offline) -> None:

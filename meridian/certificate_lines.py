@@ -1,0 +1,120 @@
+"""The certificate in the terminal: tier, one sentence, faithfulness by recipe, verdicts, what to do next and where it is.
+
+`verbose=true` shows the whole table of `calibrations.certificate_table` in its place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibrations import certificate_table
+from calibrations.certificate_row import calibrations_of
+from calibrations.certificate_table import STYLES
+from calibrations.number_format import number
+from calibrations.rules import Standing
+from meridian.report import first_screen
+from meridian.run_folder import RunFolder
+
+WIDTH = 100  # columns at most
+FAITHFULNESS = "Faithfulness"
+NAME = len(FAITHFULNESS)  # columns of the longest name of a line
+SHORT = {
+    "mean_pooled": "mean pooled",
+    "zero_raw": "zero without constants",
+}  # recipes; the others are called as they are
+STAR, FOOTNOTE = " *", "* reported"  # a verdict that gates no tier, and how the note about it begins
+
+
+def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[str, str]] = ()) -> None:
+    """Print the certificate of `run` in lines of at most `WIDTH` columns.
+
+    `again`: the command that asks for the next thing to look at; empty if there is none. `details`: more lines, by name.
+    """
+    stored, headline = run.certificate, run.certificate["headline"]
+    width = min(console.width, WIDTH)
+    console.print()
+    console.print(_rows([("Certificate", Text(headline["subject"], style="bold"))]), width=width)
+    console.print(Text(certificate_table.tier_sentence(stored), style="bold"), width=width)
+    told = [*_lines(run), *([("Next", again)] if again else []), *details]
+    console.print(_rows(told), width=width, highlight=False)
+
+
+def _rows(told: Iterable[tuple[str, str | Text]]) -> Table:
+    """Names on the left, what they say beside them, folded where it is long."""
+    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows.add_column(no_wrap=True, min_width=NAME)
+    rows.add_column(overflow="fold")
+    for name, text in told:
+        rows.add_row(Text(name, style="dim"), text if isinstance(text, Text) else Text(text))
+    return rows
+
+
+def _lines(run: RunFolder) -> Iterable[tuple[str, str | Text]]:
+    yield "Data", run.certificate["headline"]["data"]
+    yield "Why", _why(run)
+    if told := faithfulness(run) or run.certificate["headline"]["faithfulness"].partition("\n")[0].removeprefix(
+        FAITHFULNESS
+    ):
+        yield FAITHFULNESS, told.strip()
+    yield "Verdicts", verdicts(run.certificate)
+    if not (rules := run.rules).released:
+        yield "Rules", changed(rules)
+
+
+def _why(run: RunFolder) -> str:
+    """The one sentence; without a behaviour also the reason, which names its number."""
+    said = first_screen.why(run, rest="")
+    reason = run.rows[0].metrics[0].why if run.tier is None else ""
+    return f"{said} {reason}" if reason else said
+
+
+def faithfulness(run: RunFolder) -> str:
+    """Faithfulness under every recipe, the band that a gate asks for, and what random circuits keep under mean ablation.
+
+    Empty if its gate could judge nothing; the headline then says what is known.
+    """
+    found = run.companions(first_screen.FAITHFUL).get("by_method", {})
+    told = [
+        f"{number(one['faithfulness'])} {SHORT.get(recipe, recipe)}"
+        for recipe, one in found.items()
+        if "faithfulness" in one
+    ]
+    low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
+    null = run.companions("P.random_circuits")
+    random = (
+        f"; random circuits {number(null['random_median'])}, at most {number(null['random_maximum'])}"
+        if "random_maximum" in null
+        else ""
+    )
+    return f"{' · '.join(told)}; asked for: {low:g} to {high:g}{random}" if told else ""
+
+
+def verdicts(certificate: Mapping[str, Any]) -> Text:
+    """How many calibrations have each verdict: "9 pass · 4 fail · 3 inconclusive of 16 calibrations"."""
+    rows = calibrations_of(certificate)
+    counts = Counter(row.verdict for row in rows)
+    told = [Text(f"{counts[verdict]} {verdict}", style) for verdict, style in STYLES.items() if counts[verdict]]
+    return Text(" · ").join(told) + Text(f" of {len(rows)} calibrations")
+
+
+def changed(rules: Standing) -> str:
+    """What differs from the released rules, in one line."""
+    first, *others = rules.lines
+    more = f" and {len(others) - 1} more; verbose=true lists them" if len(others) > 1 else ""
+    return first.removeprefix("rules: ") + (f": {others[0].strip()}{more}" if others else "")
+
+
+def show_table(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool) -> None:
+    """The whole table; the note about stars is left out where no verdict has one."""
+    with console.capture() as printed:
+        certificate_table.show(certificate, headline, console, complete)
+    lines = printed.get().splitlines(keepends=True)
+    if not any(STAR in line and FOOTNOTE not in line for line in lines):
+        lines = [line for line in lines if FOOTNOTE not in line]
+    console.print(Text.from_ansi("".join(lines)), soft_wrap=True)

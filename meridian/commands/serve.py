@@ -1,0 +1,44 @@
+"""`run.py serve`: a page about a folder of results, on this machine alone."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+from meridian.context import RunContext
+from results_io import UserError
+
+HOST = "127.0.0.1"
+
+
+def command(context: RunContext) -> None:
+    """Serve the results until stopped. UserError for a folder that is not there, and for a port that is taken."""
+    import uvicorn
+
+    from meridian.serve.application import application
+
+    if not context.results.is_dir():
+        raise UserError(
+            f"results={context.results} is not a folder; give one that runs wrote to, for example results=results"
+        )
+    token, listening = secrets.token_urlsafe(16), opened(int(context.settings["serve"]["port"]))
+    port = listening.getsockname()[1]
+    context.reporter.say(f"http://{HOST}:{port}/{token}/ shows {context.results}; stop it with Ctrl+C")
+    server = uvicorn.Server(
+        uvicorn.Config(application(context.results, token), log_level="warning", access_log=False, lifespan="off")
+    )
+    server.run(sockets=[listening])
+
+
+def opened(port: int) -> socket.socket:
+    """A socket that listens on this machine's own address. UserError if the port is taken."""
+    listening = socket.socket()
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port))
+    except OSError as error:
+        listening.close()
+        raise UserError(
+            f"serve.port={port} cannot be used ({error.strerror}); use another, or 0 for a free one"
+        ) from error
+    return listening

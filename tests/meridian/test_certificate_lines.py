@@ -1,0 +1,130 @@
+"""The certificate in a few lines of the terminal, and the line that a progress bar leaves."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
+from calibrations import certificate_tier
+from calibrations.number_format import number
+from calibrations.rules import Difference, Standing
+from meridian import certificate_lines, commandline, reporter
+from meridian.report import first_screen
+from meridian.run_folder import RunFolder
+from tests.meridian.judged import judged
+
+AGAIN = "python run.py task=ioi calibration=all verbose=true"
+
+
+def printed(run: RunFolder, width: int = 200) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
+    certificate_lines.show(run, console, AGAIN, [("Report", "results/pocket/ioi/report.html")])
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 100, 200])
+def test_no_line_is_longer_than_a_hundred_columns_or_the_terminal(finished, width) -> None:
+    lines = printed(RunFolder.open(finished), width)
+    assert len(lines) > 6 and max(map(len, lines)) <= min(width, 100)
+    assert not [line for line in lines if "…" in line]
+
+
+def test_the_lines_say_tier_why_recipes_band_verdicts_command_and_path(finished, tmp_path) -> None:
+    run = RunFolder.open(judged(finished, tmp_path / "run"))
+    text = " ".join(" ".join(printed(run)).split())
+    data, why = run.certificate["headline"]["data"], first_screen.why(run, rest="")
+    assert f" {certificate_tier.tier_text(run.certificate)} Data {data} Why {why} Faithfulness" in text
+    assert "below" not in text
+    by_recipe = run.companions("P.faithfulness")["by_method"]
+    told = [
+        f"{number(by_recipe[name]['faithfulness'])} {name.replace('_', ' ')}"
+        for name in ("mean", "zero", "mean_pooled")
+    ]
+    assert all(one in text for one in told) and len(by_recipe) == 5
+    assert "; asked for: 0.8 to 1.2" in text
+    counts = Counter(row["verdict"] for row in run.certificate["rows"])
+    said = dict(reversed(pair.split(" ", 1)) for pair in re.search(r"Verdicts (.*?) of 16", text)[1].split(" · "))
+    assert {verdict: int(count) for verdict, count in said.items()} == counts and sum(counts.values()) == 16
+    assert f"Next {AGAIN} Report results/pocket/ioi/report.html" in text
+
+
+def test_a_gate_that_judged_nothing_leaves_the_headline(finished) -> None:
+    run = RunFolder.open(finished)  # forty prompts
+    assert certificate_lines.faithfulness(run) == ""
+    (line,) = [line for line in printed(run) if line.startswith("Faithfulness")]
+    assert re.match(r"Faithfulness  [\d.]+ mean per template and position \(", line)
+
+
+def test_changed_rules_are_one_line_and_released_ones_none() -> None:
+    differences = tuple(Difference(key, 40, 400) for key in ("prompts.evaluation", "prompts.held_out", "seed"))
+    said = certificate_lines.changed(Standing("0.3", "y", differences))
+    assert (
+        said == "changed from released 0.3: prompts.evaluation: 40 (released: 400) and 2 more; verbose=true lists them"
+    )
+    assert certificate_lines.changed(Standing("0.3", "y", differences[:1])).endswith(
+        "prompts.evaluation: 40 (released: 400)"
+    )
+    assert Standing("0.3", "x").released
+
+
+def test_the_note_about_stars_needs_a_star(finished) -> None:
+    run = RunFolder.open(finished)
+    starred = "".join(_table(run.certificate, run.certificate["headline"]))
+    assert (" *" in starred.replace("* reported", "")) == ("* reported, gates no tier" in starred)
+    (row,) = [row for row in run.certificate["rows"] if row["id"] == "C11"]
+    records = [{**record, "gating": True} for record in row["records"]]
+    alone = {**run.certificate, "preconditions": [], "rows": [{**row, "records": records}]}
+    assert "C11" in "".join(_table(alone, run.certificate["headline"]))
+    assert not [line for line in _table(alone, run.certificate["headline"]) if "* reported" in line]
+
+
+def _table(certificate, headline) -> list[str]:
+    console = Console(width=100, file=io.StringIO())
+    certificate_lines.show_table(certificate, headline, console, complete=False)
+    return console.file.getvalue().splitlines(keepends=True)
+
+
+def test_the_next_command_is_the_one_that_was_typed() -> None:
+    typed = ("task=ioi", "select=all", "verbose=false", "model=planted/sound")
+    assert commandline.as_typed(typed) == ["task=ioi", "calibration=all", "model=planted/sound"]
+
+
+# --- the line of a measurement -----------------------------------------------------------------------------------------
+
+
+def test_a_finished_measurement_is_one_line_without_a_bar() -> None:
+    made = reporter.Reporter(Console(width=100, file=io.StringIO()))
+    made.tracker = lambda *event: events.append(event)  # type: ignore[assignment]
+    events: list[tuple] = []
+    with made.bar("10 llc") as bar:
+        bar.expect(100)
+        bar.advance(140)
+    with made.bar("09 weights"):
+        pass
+    first, second = made.console.file.getvalue().splitlines()
+    assert first.split()[:4] == ["10", "llc", "140", "pairs"] and second.split() == ["09", "weights", "0", "s"]
+    assert max(len(first), len(second)) <= 100 and "━" not in first and "/" not in second
+    assert events == [("progress", "10 llc", 140, 140, events[0][4])]  # not 140 of 100
+
+
+def test_a_finished_line_is_rounded() -> None:
+    assert reporter.finished_line("02 activation patching", 45_800, 40.5).split() == (
+        ["02", "activation", "patching", "45,800", "pairs", "1,131/s", "40", "s"]
+    )
+
+
+def test_a_bar_on_a_terminal_fits_a_hundred_columns() -> None:
+    stream = io.StringIO()
+    made = reporter.Reporter(Console(width=100, file=stream, force_terminal=True))
+    made.tracker = lambda *event: None  # type: ignore[assignment]
+    with made.bar("22 minimality") as bar:
+        bar.expect(186_160)
+        bar.advance(1_000)
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+    drawn = [line for line in re.split(r"[\r\n]", plain) if "━" in line]
+    assert drawn and max(len(line.rstrip()) for line in drawn) <= 100
+    assert any("1,000/186,160" in line for line in drawn)

@@ -1,0 +1,252 @@
+"""`run.py serve`: what is listed and opened, what is refused, one question answered live, and all of it in a browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.testclient import TestClient
+
+import meridian
+from calibrations.certificate_tier import tier_text
+from meridian import report
+from meridian.commands import serve
+from meridian.run_folder import RunFolder
+from meridian.serve import application, trial
+from meridian.serve.shelf import Shelf
+from results_io import UserError
+from tests.commandline import command
+from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, PHONE, chromium, wait
+from tests.meridian.judged import judged
+
+TOKEN = "t0ken"
+
+
+@pytest.fixture(scope="module")
+def shelf(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results with two runs, a drift site and something that is no run."""
+    results = tmp_path_factory.mktemp("serve") / "results"
+    shutil.copytree(judged(finished, results / "pocket" / "ioi"), results / "pocket" / "again")
+    site = results / "drift" / "demo" / "site"
+    site.mkdir(parents=True)
+    (site / "index.html").write_text("<!doctype html><title>Drift of demo</title><p>site")
+    (results / "secret.txt").write_text("not to be read")
+    (results / "broken").mkdir()
+    (results / "broken" / "certificate.json").write_text("{")
+    return results
+
+
+@pytest.fixture(scope="module")
+def client(shelf: Path) -> TestClient:
+    return TestClient(application.application(shelf, TOKEN), base_url="http://127.0.0.1")
+
+
+def question(results: Path, **changed: str) -> dict[str, str]:
+    one = Shelf(results).runs()[0]
+    asked = {"run": one.name, "kind": "ablate", "prompt": one.prompt, "answer": one.answer, "foil": one.foil}
+    return {**asked, "heads": "L2H1", "recipe": "zero", **changed}
+
+
+# --- what is listed and opened ---------------------------------------------------------------------------------------
+
+
+def test_the_first_page_lists_the_runs_that_can_be_read_and_the_sites(client, shelf) -> None:
+    page = client.get(f"/{TOKEN}/")
+    assert page.status_code == 200 and page.text.count('/report.html">') == 2
+    assert 'href="report/pocket/again/report.html"' in page.text and "ioi on pocket" in page.text
+    assert tier_text(RunFolder.open(shelf / "pocket" / "ioi").certificate) in page.text
+    assert 'href="drift/demo/index.html"' in page.text
+    assert "broken" not in page.text
+
+
+def test_reports_results_and_comparisons_are_opened(client, shelf) -> None:
+    shown = client.get(f"/{TOKEN}/report/pocket/ioi/report.html")
+    assert shown.text == (shelf / "pocket" / "ioi" / report.NAME).read_text()
+    stored = client.get(f"/{TOKEN}/report/pocket/ioi/certificate.json").json()
+    assert stored == json.loads((shelf / "pocket" / "ioi" / "certificate.json").read_text())
+    found = client.get(f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/again")
+    expected = meridian.compare(shelf / "pocket" / "ioi", shelf / "pocket" / "again")
+    assert expected.sentence() in found.text
+    assert found.text.count("data:image/svg+xml;base64,") == len(expected.figures()) >= 1
+    assert client.get(f"/{TOKEN}/drift/demo/index.html").text.endswith("site")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/", "/wrong/", "/wrong/report/pocket/ioi/report.html",
+        f"/{TOKEN}/report/secret.txt", f"/{TOKEN}/report/pocket/ioi/%2e%2e/%2e%2e/secret.txt",
+        f"/{TOKEN}/report/broken/report.html", f"/{TOKEN}/report/pocket/ioi/21_knockouts.txt",
+        f"/{TOKEN}/drift/demo/%2e%2e/%2e%2e/%2e%2e/secret.txt", f"/{TOKEN}/drift/other/index.html",
+        f"/{TOKEN}/compare?a=pocket/ioi&b=nothing", f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/ioi",
+        f"/{TOKEN}/suites/pocket/suites", f"/{TOKEN}/geometry/pocket/geometry",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_opened(client, address) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 404 and "not to be read" not in answer.text
+
+
+def test_another_host_is_refused_and_no_page_may_ask_elsewhere(client) -> None:
+    assert client.get(f"/{TOKEN}/", headers={"host": "example.org"}).status_code == 400
+    for address in ("", "compare?a=pocket/ioi&b=pocket/again", "report/pocket/ioi/report.html"):
+        policy = client.get(f"/{TOKEN}/{address}").headers["content-security-policy"]
+        assert "http" not in policy and "*" not in policy and policy.startswith("default-src ")
+
+
+# --- a question ------------------------------------------------------------------------------------------------------
+
+
+def told(client: TestClient, asked: dict[str, str]) -> list[dict[str, Any]]:
+    answer = client.post(f"/{TOKEN}/ask", json=asked)
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+@pytest.mark.slow
+def test_an_answer_is_that_of_the_lab_and_its_progress_is_told(client, shelf) -> None:
+    asked = question(shelf, corrupted="")
+    lab = meridian.explore("ioi", "pocket", prompts=8)
+    one = lab.prompt(asked["prompt"], asked["answer"], asked["foil"])
+    first, *progress, last = told(client, asked)
+    assert first == {"doing": "loading pocket"}
+    assert progress[-1]["done"] == progress[-1]["total"] > 0
+    (row,) = last["answer"]["rows"]
+    assert row["label"] == "L2H1" and row["estimate"] == pytest.approx(one.ablate("L2H1", "zero").estimate, abs=1e-4)
+    assert abs(row["estimate"]) > 1e-3
+    assert last["answer"]["clean"] == pytest.approx(one.logit_difference().table["estimate"].iloc[0], abs=1e-4)
+    every = told(client, question(shelf, heads=trial.EVERY, kind="patch"))
+    assert "doing" not in every[0] and len(every[-1]["answer"]["rows"]) == 32  # the model was loaded before
+    kept = told(client, question(shelf, kind="keep", heads=trial.EVERY))[-1]["answer"]["rows"]
+    assert kept[0]["estimate"] == pytest.approx(one.keep_only("circuit", "zero").estimate, abs=1e-4)
+    refused = told(client, question(shelf, heads="L9H9"))[-1]["refused"]
+    assert refused.startswith("L9H9 is outside model pocket") and "\n" not in refused
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"{", "a question is a JSON object"),
+        (b"[]", "a question holds the texts"),
+        (b'{"run": 3}', "a question holds the texts"),
+        (b'{"run": "pocket/ioi", "kind": "delete"}', "the question 'delete' is unknown; use ablate, patch, keep"),
+        (b'{"run": "elsewhere", "kind": "ablate"}', "there is no finished run 'elsewhere' here"),
+        (b'{"run": "pocket/ioi", "kind": "ablate", "prompt": "' + b"x" * 20_001 + b'"}', "more than 20000 characters"),
+    ],
+)
+def test_what_is_no_question_is_refused_in_a_sentence(client, sent, said) -> None:
+    answer = client.post(f"/{TOKEN}/ask", content=sent)
+    assert answer.status_code == 400 and said in answer.json()["refused"]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_only_this_machine_is_listened_to_and_a_taken_port_is_said() -> None:
+    first = serve.opened(0)
+    host, port = first.getsockname()
+    assert host == "127.0.0.1" and port > 0
+    first.listen()
+    with pytest.raises(UserError, match=rf"serve.port={port} cannot be used .*; use another, or 0 for a free one"):
+        serve.opened(port)
+    first.close()
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path) -> None:
+    outcome = command("serve", f"results={tmp_path / 'nowhere'}")
+    assert outcome.code == 2 and "is not a folder; give one that runs wrote to" in outcome.errors.replace("\n", "")
+    assert not (tmp_path / "nowhere").exists()
+
+
+# --- in a browser ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def address(shelf: Path) -> Iterator[str]:
+    """The address of a real server in a thread."""
+    listening = serve.opened(0)
+    config = uvicorn.Config(application.application(shelf, TOKEN), log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    wait(lambda: server.started, "the server")
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/{TOKEN}/"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from chromium()
+
+
+def opened(browser: Any, address: str, size: tuple[int, int]) -> None:
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    for kind in ("browser", "performance"):
+        browser.get_log(kind)
+    browser.get(address)
+
+
+def asked_outside(browser: Any) -> list[str]:
+    """The addresses of all requests that went anywhere but to this machine."""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    urls = [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
+    assert urls
+    return [url for url in urls if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))]
+
+
+def in_chromium(test: Any) -> Any:
+    for mark in NEEDS_CHROMIUM:
+        test = mark(test)
+    return test
+
+
+@in_chromium
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_a_prompt_is_asked_about_in_a_browser_and_nothing_goes_outside(browser, address, size) -> None:
+    opened(browser, address, size)
+    width = browser.execute_script("return document.documentElement.scrollWidth")
+    assert width <= size[0]
+    browser.find_element("css selector", "#ask button").click()
+    wait(lambda: browser.find_element("id", "state").text == "Done.", "the answer", 300)
+    rows = browser.find_elements("css selector", "#answer tbody tr")
+    assert len(rows) == 32
+    values = [abs(float(row.find_element("tag name", "td").text)) for row in rows]
+    assert values == sorted(values, reverse=True) and values[0] > 0.1
+    longest = browser.execute_script("return document.querySelector('#answer i').getBoundingClientRect().width")
+    assert longest > 20
+    assert asked_outside(browser) == []
+    assert [one["message"] for one in browser.get_log("browser") if one["level"] in ("SEVERE", "WARNING")] == []
+
+
+@in_chromium
+def test_a_refusal_is_shown_and_the_model_can_be_asked_again(browser, address) -> None:
+    opened(browser, address, DESKTOP)
+    heads = browser.find_element("name", "heads")
+    heads.clear()
+    heads.send_keys("L9H9")
+    button = browser.find_element("css selector", "#ask button")
+    button.click()
+    wait(lambda: "outside model pocket" in browser.find_element("id", "state").text, "the refusal", 300)
+    assert button.is_enabled() and "refused" in browser.find_element("id", "state").get_attribute("class")
+
+
+@in_chromium
+def test_reports_and_comparisons_are_reached_by_links(browser, address) -> None:
+    opened(browser, address, DESKTOP)
+    browser.find_element("css selector", "#compare button").click()
+    wait(lambda: browser.find_elements("css selector", ".sentence"), "the comparison")
+    assert "a reaches tier" in browser.find_element("css selector", ".sentence").text
+    assert [one["message"] for one in browser.get_log("browser")] == []
+    opened(browser, address, DESKTOP)
+    browser.find_element("css selector", "#runs a").click()
+    wait(lambda: browser.execute_script("return document.documentElement.dataset.ready") == "yes", "the report")
+    assert asked_outside(browser) == []
+    assert [one["message"] for one in browser.get_log("browser") if one["level"] == "SEVERE"] == []
