@@ -160,7 +160,7 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command_and_in_its_fi
 
 @pytest.mark.slow
 def test_pairs_of_unequal_length_are_measured_where_spans_align_them(place) -> None:
-    """The clean prompts are filled before "big" alone, so the noised head at the last position sees what stands there."""
+    """The clean prompts are filled before "big" alone, and every other position has its word opposite in both prompts."""
     rows = [{**row, "corrupted": row["corrupted"].replace(" the ", " the big ", 1)} for row in ioi_rows(40)]
     as_csv(rows, place / "unequal.csv")
     asked = ("task=file", "task.path=unequal.csv")
@@ -169,20 +169,16 @@ def test_pairs_of_unequal_length_are_measured_where_spans_align_them(place) -> N
     assert told in run("check", *asked, "task.align=spans").output
     mine = ("circuit=file", "circuit.path=mine.yaml", "calibration=[c11]", *QUICK)
     run(*asked, "task.align=spans", *mine, "results=spans")
-    run("task=file", "task.path=mine.csv", *mine, "results=plain")
-    found = {}
-    for name in ("spans", "plain"):
-        (path,) = Path(name).rglob("01_baseline.json")
-        found[name] = json.loads(path.read_text())
-    assert found["spans"]["subject"]["rows_sha256"] != found["plain"]["subject"]["rows_sha256"]
-    filled, plain = (found[name]["data"] for name in ("spans", "plain"))
-    by_row = dict(zip(plain["row"], plain["clean_logit_diff"], strict=True))
-    both = [
-        (value, by_row[row])
-        for row, value in zip(filled["row"], filled["clean_logit_diff"], strict=True)
-        if row in by_row
-    ]
-    assert len(both) > 10 and all(a != b for a, b in both)  # the model reads the fillers
+    (path,) = Path("spans").rglob("01_baseline.json")
+    found = json.loads(path.read_text())["data"]
+    assert len(found["row"]) == 28 and set(found["template"]) == {
+        "rows/16 tokens, filled 8 and nowhere, changed 2 4 8 11"
+    }
+    for example in found["examples"]:
+        apart = [i for i, (a, b) in enumerate(zip(example["clean"], example["corrupted"], strict=True)) if a != b]
+        assert apart == [2, 4, 8, 11] and (example["clean"][8], example["corrupted"][8]) == ("<bos>", "big")
+        assert example["positions"] == {"changed_first": 2, "end": 15}
+    assert (path.parent / "11_bootstrap_stability.json").is_file()
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
