@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import results_io
+from meridian import paper
 from meridian.figures import behaviour, plotly
 from meridian.finished_run import FinishedRun
 from meridian.run_folder import RunFolder
@@ -92,3 +93,23 @@ def test_carriers_are_framed_on_one_half_and_judged_on_the_other(tmp_path) -> No
     assert found.figure.values == ((0.1, None), (0.5, -0.2)) and found.figure.marked == ((1, 0),)
     assert found.table["half"].tolist() == ["discovery", "confirmation"]
     assert found.table.loc[1, ["estimate", "low", "high", "verdict"]].tolist() == [0.4, 0.2, 0.6, "confirmed"]
+
+
+def test_risk_against_coverage_is_drawn_from_121_with_what_holds_the_sla(tmp_path) -> None:
+    """Risks at the smallest stored coverage that is large enough; the caption names the suites whose threshold holds."""
+    curve = {"threshold": [0.7, None], "coverage": [0.5, 1.0], "risk": [0.1, 0.3]}
+    thresholds = {
+        "a10": {"status": "ok", "reason": "", "threshold": 0.72, "holds": True},
+        "a11": {"status": "insufficient_data", "reason": "too few"},
+    }
+    data = {"risk_coverage": {"a10": curve}, "sla": 0.05, "threshold": thresholds}
+    results_io.write(tmp_path / "121_likelihood.json", {"data": data, "records": []})
+    (figure,) = behaviour.of_suites(tmp_path)
+    assert figure.x[:2] == ("0.05", "0.10") and figure.x[-1] == "1.00" and len(figure.x) == 20
+    (series,) = figure.series
+    assert (series.label, series.y) == ("a10", (0.1,) * 10 + (0.3,) * 10)
+    assert "A risk of 0.05" in figure.caption and "a10 above 0.72. Result 121" in figure.caption
+    results_io.write(tmp_path / "131_taxonomy_coverage.json", {"data": {}})
+    settings = {"formats": ["svg"], "tables": [], "only": None, "width": "single", "titles": True, "theme": "light"}
+    assert paper.write_suites(tmp_path, settings).figures == ["risk_coverage"]
+    assert (tmp_path / "figures" / "risk_coverage.svg").stat().st_size > 1000

@@ -471,19 +471,16 @@ def test_a_broken_score_file_is_named_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_head_silenced_that_the_ability_rests_on_fails_the_gate(tmp_path: Path) -> None:
-    """Without L0H6 pocket gets most originals wrong, which A9 and A10 have no verdict on: their pass rate alone says nothing."""
-    suites = declaration.load_all(["a09_word_slips_color", "a10_padding_ioi_one_sentence"])
+    """Without L0H6 pocket gets most originals wrong, on which A11 has no verdict: the pass rate alone was inconclusive."""
+    suites = declaration.load_all(["a11_templates_color"])
     for name, intervention in (("intact", None), ("silenced", {"heads": ["L0H6"]})):
         model = open_model({"name": "pocket", "kind": "embedded", "path": "pocket", "intervention": intervention})
         runner.run(suites, model, tmp_path / name)
     before, after = (gate.read(tmp_path / name) for name in ("intact", "silenced"))
-    by_pass_rate = gate.compare(before, after, {"metrics": ["pass_rate"]})
-    judged = [one.verdict for one in by_pass_rate.metrics if one.analysis == gate.JUDGED]
-    assert judged == ["inconclusive", "inconclusive"]
+    judged, as_loss = gate.compare(before, after, {"metrics": ["pass_rate"]}).metrics
+    assert (judged.analysis, judged.verdict) == (gate.JUDGED, "inconclusive")
+    assert (as_loss.analysis, as_loss.verdict) == (gate.AS_LOSS, "fail") and as_loss.missing > 20
     found = gate.compare(before, after)
-    accuracy = {one.suite: one for one in found.metrics if one.metric == "accuracy"}
-    for one in accuracy.values():
-        assert one.delta.number < -0.2 and one.verdict == "fail"
-    lost = [one for one in found.metrics if one.analysis == gate.AS_LOSS and one.metric == "pass_rate"]
-    assert [one.verdict for one in lost] == ["fail", "fail"] and all(one.missing > 20 for one in lost)
+    (accuracy,) = [one for one in found.metrics if one.metric == "accuracy"]
+    assert accuracy.delta.number < -0.2 and accuracy.verdict == "fail"
     assert found.exit_code == 1
