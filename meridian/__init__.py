@@ -86,7 +86,8 @@ def compare(a: str | Path | RunFolder, b: str | Path | RunFolder) -> RunComparis
     """
     from meridian import run_comparison
 
-    return run_comparison.compare(*(getattr(side, "path", side) for side in (a, b)))
+    first, second = (side if isinstance(side, str | Path) else side.path for side in (a, b))
+    return run_comparison.compare(first, second)
 
 
 def explore(

@@ -44,7 +44,9 @@ def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None
     A certificate of an older version lists no digests, and nothing is said of its results. ResultError for one that was edited.
     """
     listed = certificate.get("inputs_sha256")
-    for path in sorted(folder.glob(NUMBERED)) if listed is not None else ():
+    if listed is None:
+        return None
+    for path in sorted(folder.glob(NUMBERED)):
         number = path.name.partition("_")[0]
         if number not in listed:
             return f"holds {path.name}, which {CERTIFICATE} does not list"

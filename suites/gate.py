@@ -497,9 +497,9 @@ def _shift(matched: Matched) -> Estimate:
     Descriptive: the items of a cluster are alike, which its interval does not count, so it is left out where they are.
     """
     both = [
-        (before.confidence, matched[1][name].confidence, before.cluster)
+        (before.confidence, after, before.cluster)
         for name, before in matched[0].items()
-        if before.confidence is not None and matched[1][name].confidence is not None
+        if before.confidence is not None and (after := matched[1][name].confidence) is not None
     ]
     found = effect_size.cohen_d([one for one, _, _ in both], [other for _, other, _ in both])
     dependent = len({cluster for _, _, cluster in both}) < len(both)

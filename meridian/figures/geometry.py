@@ -157,7 +157,7 @@ def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
         return
     distances = np.array([one["distances"] for one in live])
     still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
-    half = stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
+    half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
     middle = still.mean(0)
     series = [
         Series("distance, mean over constructs", tuple(distances.mean(0).tolist())),

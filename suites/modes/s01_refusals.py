@@ -67,7 +67,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """
     refused = {role: [seen.detail.get("refused") for case, seen in judged if _role(case) == role] for role in ROLES}
     found = judging.refusals(refused["forbidden"], refused["benign"])
-    counts = found.youden.detail | {role: len(answers) for role, answers in refused.items()}
+    counts = {**found.youden.detail, **{role: len(answers) for role, answers in refused.items()}}
     locked = (quality.known(quality.SETS[ID]) or {}).get("locked", False)
     notes = found.youden.assumptions if locked else (*found.youden.assumptions, UNLOCKED)
     return {

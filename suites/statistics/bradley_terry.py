@@ -275,7 +275,7 @@ def _strongly_connected(tables: Wins) -> np.ndarray:
     reach = (tables > 0) | np.eye(tables.shape[-1], dtype=bool)
     for _ in range(math.ceil(math.log2(max(2, tables.shape[-1])))):
         reach = np.matmul(reach.astype(np.float32), reach.astype(np.float32)) > 0
-    return reach.all(axis=(1, 2))
+    return np.asarray(reach.all(axis=(1, 2)))
 
 
 def _solve(tables: Wins) -> Float[np.ndarray, "resample system"]:
