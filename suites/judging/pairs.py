@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from suites.asking import Progress
 from suites.judging.answers import FAILED, Pair
@@ -64,10 +64,7 @@ def judge_all(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress
 
 def _merged(first: Judgement, second: Judgement) -> PairVerdict:
     """The two judgements as one. Unreadable outputs were asked for again by the judge itself."""
-    said = {
-        ORIGINAL: cast("judging.Preference", first.verdict),
-        SWAPPED_ORDER: cast("judging.Preference", second.verdict),
-    }
+    said: dict[str, Any] = {ORIGINAL: first.verdict, SWAPPED_ORDER: second.verdict}
     return judging.judged_in_both_orders(lambda shown, _: said[shown], ORIGINAL, SWAPPED_ORDER)
 
 
