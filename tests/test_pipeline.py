@@ -319,7 +319,7 @@ def test_the_terminal_shows_the_tier_why_and_where_everything_is_in_a_hundred_co
     assert re.search(r"^Faithfulness  [\d.]+ mean per template and position \(", text, re.MULTILINE)
     assert re.search(r"^Verdicts      .* of 16 calibrations", text, re.MULTILINE)
     assert re.search(r"^Next          python run.py task=ioi .*", text, re.MULTILINE)
-    assert "pooled" not in text and "claim tried" not in text and "* " not in text  # of several alone
+    assert "certificates pooled" not in text and "claim tried" not in text and "* " not in text  # of several alone
     assert "━" not in text and "0/0" not in text
     folder = "".join(line.strip() for line in text[text.index("\nReport") :].partition("\nTook")[0].splitlines())
     assert folder.removeprefix("Report").strip() == str(first.folder / "report.html")
