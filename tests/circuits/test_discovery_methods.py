@@ -166,7 +166,7 @@ def test_the_classifier_expects_heads_of_other_tasks_where_tasks_share_none(foun
 # --- one recipe for all --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("method", QUICK)
 def test_numbers_of_the_document_belong_together(found, planted_study, method) -> None:
     document, circuit = found(method).document, found(method).circuit

@@ -527,6 +527,7 @@ class SmallMemory(LensEngine):
         return super()._forward(tokens, end, hooks)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("capacity", [40, 5, 1])
 def test_out_of_memory_halves_the_rows_and_then_tries_more_again(
     capacity, model, reference, scored, sweep, lens_effects

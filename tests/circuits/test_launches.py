@@ -148,6 +148,7 @@ def sweeps(shape: DecoderShape) -> dict[str, list[Variant]]:
 KINDS = tuple(sweeps(POCKET))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pass_takes_as_many_launches_whatever_the_variants(kind, pocket) -> None:
     """Few prompts, so that all states of a layer are one block: then their number does not count.

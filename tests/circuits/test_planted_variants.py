@@ -68,6 +68,7 @@ def test_truth_names_the_sound_ones():
         planted.truth("perfect")
 
 
+@pytest.mark.slow
 def test_weights_key_is_shared_by_equal_weights_and_by_no_others():
     of_sound = {"sound", "missing_head", "missing_role", "false_head", "overbroad", "roles_swapped", "random_circuit"}
     groups = (of_sound, {"negative_head", "negative_left_out"}, {"backup", "backup_claimed_instead"})

@@ -51,6 +51,7 @@ def sweep(load):
     return sweep_of(load("gpt2"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("n", [2, 3, 40])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])

@@ -103,7 +103,7 @@ def test_never_narrower_than_the_plain_interval_and_blind_to_names_and_order() -
         assert (1 - passed.ci.high, 1 - passed.ci.low) == pytest.approx((found.ci.low, found.ci.high), abs=1e-9)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("many", [20, 40, 150])
 def test_the_interval_covers_the_rate_and_the_plain_one_does_not(many: int, rate: float) -> None:
@@ -122,6 +122,7 @@ def test_the_interval_covers_the_rate_and_the_plain_one_does_not(many: int, rate
         assert np.median(effects) == pytest.approx(2.5, rel=0.1)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("limit", "many"), [(0.1, 60), (0.3, 30)])
 def test_a_rate_at_the_gate_rarely_passes(limit: float, many: int) -> None:
     """The gate passes, p <= .025, on at most about 2.5 % of data sets whose rate is the gate's; unclustered it is 10 % or so."""

@@ -177,6 +177,7 @@ def test_key_paths():
     assert schema.shown("x" * 100) == "'" + "x" * 56 + "..."
 
 
+@pytest.mark.slow
 def test_errors_do_not_depend_on_the_hash_seed(tmp_path):
     """Two unknown keys: the same one is named in every process."""
     folder = tmp_path / "mine"

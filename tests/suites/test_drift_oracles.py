@@ -191,6 +191,7 @@ def test_pelt() -> None:
         change_points.ends(flat, [0.0] * 10)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("t", "rate"), [(8, 0.040), (12, 0.035), (26, 0.024), (52, 0.009)])
 def test_white_noise_breaks_as_rarely_as_measured(t, rate) -> None:

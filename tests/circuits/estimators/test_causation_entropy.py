@@ -369,6 +369,7 @@ def test_refits_on_bootstrap_resamples_keep_the_level_that_repeated_rows_would_l
     assert near_alpha(naive / repeats, repeats, 0.166)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n_given", [0, 1, 4])
 def test_false_positives_of_the_nearest_neighbour_search_are_not_above_alpha(n_given) -> None:
     """Three columns and the target share what is given, linearly, and nothing else."""

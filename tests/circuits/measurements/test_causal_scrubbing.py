@@ -292,6 +292,7 @@ def scrubbed(planted: Study, **changes) -> dict:
     return causal_scrubbing.measure(replace(planted, circuit=replace(planted.circuit, **changes)))
 
 
+@pytest.mark.slow
 def test_the_true_circuit_recovers_all_and_each_of_its_pathways_is_needed(planted) -> None:
     # one draw moves an edge that is not read by a hundredth of D either way, which all prompts and eight draws average out
     many = {"scrubbing": {"draws": 8, "seed": 0, "prompts": 12}}

@@ -291,6 +291,7 @@ def test_a_sender_that_acts_through_other_heads_has_no_direct_effect(planted) ->
     assert (clean - noised).min() > 0.5
 
 
+@pytest.mark.slow
 def test_the_planted_circuit_is_as_faithful_by_its_17_edges_as_by_its_heads(planted) -> None:
     found = planted[0]["circuit"]
     assert found["edges"]["candidates"] - (found["edges"]["node_wise"] - found["edges"]["edge_wise"]) == 17
