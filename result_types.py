@@ -829,9 +829,11 @@ class RiskCoverageCurve(TypedDict):
 
 
 class ChoiceLikelihoods(TypedDict):
-    """121. By suite."""
+    """121. By suite. `threshold`: the smallest confidence at which the risk stays below `sla`, if that was asked for."""
 
     risk_coverage: dict[str, RiskCoverageCurve]
+    sla: float | None
+    threshold: dict[str, Mapping[str, Any]]
 
 
 class TaxonomyCoverage(TypedDict):
@@ -1053,7 +1055,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-FAILURE_MODES = range(101, 116)
+FAILURE_MODES = (*range(101, 117), 186, 187, 188)
 BEHAVIOUR: Mapping[str, type] = {
     **{str(number): FailureMode for number in FAILURE_MODES},
     "121": ChoiceLikelihoods,

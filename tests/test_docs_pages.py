@@ -85,7 +85,7 @@ def test_every_source_file_that_a_page_names_exists() -> None:
     for page in pages:
         text = page.read_text(encoding="utf-8")
         for file in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|sh))`", text):
-            example = f"`{file}`\n\n```python" in text or re.search(r"NAME|ID_|aNN", file)
+            example = f"`{file}`\n\n```python" in text or re.search(r"NAME|ID_|aNN|sNN", file)
             exists = (ROOT / file).parent.is_dir() if example else (ROOT / file).is_file()
             absent += [] if exists else [(page.name, file)]
             counted += 1

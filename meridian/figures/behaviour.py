@@ -38,6 +38,8 @@ def of_suites(folder: Path) -> Iterator[Figure]:
 
 def risk_coverages(found: Mapping[str, Any]) -> Iterator[Curves]:
     """Risk among the answers that the model is surest of, against the share answered: a curve for each suite of result 121."""
+    from suites.results import LIKELIHOOD
+
     if not found["data"]["risk_coverage"]:
         return
     sla, thresholds = found["data"].get("sla"), found["data"].get("threshold", {})
@@ -53,7 +55,7 @@ def risk_coverages(found: Mapping[str, Any]) -> Iterator[Curves]:
         title="Risk against coverage",
         caption="Answering only where the model is surest: share of wrong answers among those given, by the share of items "
         "that are answered, the surest first. Confidence is the softmax over the choices' log-likelihoods."
-        f"{promise} Result {found['number']}.",
+        f"{promise} Result {LIKELIHOOD}.",
         x_label="share answered",
         y_label="share wrong among the answered",
         x=tuple(f"{share:.2f}" for share in GRID),

@@ -580,11 +580,11 @@ class SmallMemory(GradientEngine):
         super().__init__(model)
         self.refused: list[int] = []
 
-    def _forward(self, tokens, end, hooks):
+    def _forward(self, tokens, end, hooks, known=None):
         if len(tokens) > self.capacity:
             self.refused.append(len(tokens))
             raise torch.OutOfMemoryError(f"{len(tokens)} rows")
-        return super()._forward(tokens, end, hooks)
+        return super()._forward(tokens, end, hooks, known)
 
 
 def test_running_out_of_memory_halves_the_batch(load, several) -> None:
@@ -655,7 +655,7 @@ def test_a_dead_hook_is_an_error(engine, load, few, monkeypatch) -> None:
         _gradients(difference, {**kept, "nowhere": torch.zeros(1, requires_grad=True)})
     deaf = GradientEngine(load("gpt2"))
     monkeypatch.setattr(
-        deaf, "_forward", lambda tokens, end, hooks: deaf.model.bridge(tokens)[torch.arange(len(end)), end]
+        deaf, "_forward", lambda tokens, end, hooks, known: deaf.model.bridge(tokens)[torch.arange(len(end)), end]
     )
     with pytest.raises(DeadHookError, match=r"never called hook blocks\.0\.attn\.hook_z; no gradient was taken"):
         deaf.head_effects(few, "clean")

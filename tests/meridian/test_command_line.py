@@ -382,7 +382,8 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "docter",
-            "docter is not a command; use check, compare, doctor, drift, figures, gate, serve, verify, or settings as key=value",
+            "docter is not a command; use check, compare, doctor, drift, figures, gate, judge, serve, verify, or settings as "
+            "key=value",
         ),
         (
             "task.bos=maybe",
@@ -506,11 +507,11 @@ def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setitem(tasks.TASKS, "ioi", replace(ioi, sample=sample))
     few = ("prompts.discovery=1", "prompts.held_out=1", "prompts.reference=1")
-    sentence = refused(tmp_path / "results", "prompts.evaluation=1000000", *few)
+    sentence = refused(tmp_path / "results", "prompts.evaluation=100000", *few)
     known = int(sentence.split()[4])
     assert 120 < known < 230  # .35 of 500
     assert sentence == (
-        f"task ioi yields only {known} distinct evaluation prompts of the 1000000 asked for; ask for fewer prompts"
+        f"task ioi yields only {known} distinct evaluation prompts of the 100000 asked for; ask for fewer prompts"
     )
 
 

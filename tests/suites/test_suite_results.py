@@ -247,7 +247,7 @@ def test_coverage_of_the_taxonomy(tmp_path):
     assert document["records"][0]["value"] == pytest.approx(1 / 16)
     agents = run(tmp_path, (live, script), (absent, script), context="agents").coverage
     # A3's suite says that it matters for extraction alone; of modes without a suite nobody knows
-    assert "A3" not in agents["relevant"] and "A1" in agents["relevant"] and len(agents["relevant"]) == 14
+    assert "A3" not in agents["relevant"] and "A1" in agents["relevant"] and len(agents["relevant"]) == 15
 
 
 def test_likelihoods_of_choices(tmp_path):
