@@ -29,7 +29,7 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-FILE = "V6_natural_circuits.json"
+FILE = "V8_natural_circuits.json"
 
 
 def claims(config: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -43,7 +43,7 @@ def claims(config: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def run(context: RunContext) -> None:
-    """Certify every claim about every task, write V6 below results/natural_circuits, print the table's sentences.
+    """Certify every claim about every task, write V8 below results/natural_circuits, print the table's sentences.
 
     Tasks run beside each other. The claims about one task follow one another, as they share measurements.
     """
@@ -94,7 +94,7 @@ def _short(settings: Sequence[str], results: Path) -> dict[str, Any]:
 def document(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
     """The numbered result: every claim with its tier and what blocks the next."""
     return {
-        "number": "V6",
+        "number": "V8",
         "id": "natural_circuits",
         "kind": "experiment",
         "records": [],
