@@ -61,6 +61,7 @@ class Subject(TypedDict):
     measured_by: NotRequired[str]
     stored_circuits: NotRequired[dict[str, str] | None]
     companions: NotRequired[list[str]]  # of 27
+    companions_sha256: NotRequired[str]  # of 27, where companions come from files
     rows_sha256: NotRequired[str]  # of prompts from a file: its rows, in whichever format they are written
     judged_by: NotRequired[str]  # of calibrations
 

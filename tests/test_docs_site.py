@@ -18,7 +18,7 @@ from calibrations.registry import CALIBRATIONS
 from circuits.measurements import MEASUREMENTS
 from registries import name_of
 from scripts.docs import api, calibrations, site, tiers, validation
-from suites.modes import MODES
+from suites.modes import EVERY
 
 # myst-parser reads an attribute that Sphinx 11 will not have
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
@@ -397,7 +397,7 @@ def test_every_suite_has_its_page(built: Path, pages: dict[str, Page]) -> None:
         assert f"version {declared['version']}" in rows_text
         if declared.get("gate"):
             assert f"a failure rate of {declared['gate']['failure_rate']}" in rows_text
-        assert MODES[declared["mode"]].TITLE in rows_text
+        assert EVERY[declared["mode"]].TITLE in rows_text
 
 
 def test_the_python_reference_shows_signatures_fields_and_docstrings(pages: dict[str, Page]) -> None:

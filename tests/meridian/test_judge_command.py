@@ -258,15 +258,15 @@ def test_a_judge_behind_http_from_its_labels_to_the_gate(server, sums):
 def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
     """Pocket cannot judge; that it says so is the point: its kappa is undefined or low, and its own run is refused."""
     results = sums / "results"
-    made = command("suite=a14_injected_order", "model=pocket", "model.device=cpu", f"results={results}")
+    made = command("suite=a14_injection_capital", "model=pocket", "model.device=cpu", f"results={results}")
     assert made.code == 0, made.errors
-    folder = results / "pocket" / "suites" / "a14_injected_order"
+    folder = results / "pocket" / "suites" / "a14_injection_capital"
     pocket = ROOT / "circuits" / "embedded" / "pocket"
     at = (
         "judge=local",
         f"judge.path={pocket}",
         "judge.device=cpu",
-        "suite=a14_injected_order",
+        "suite=a14_injection_capital",
         f"a={folder}",
         f"b={folder}",
         f"results={results}",
