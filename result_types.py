@@ -1056,9 +1056,9 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-FAILURE_MODES = (*range(101, 117), 186, 187, 188)
+RATES = (*range(101, 117), 186, 187, 188)  # of failure modes and of safety suites: one form
 BEHAVIOUR: Mapping[str, type] = {
-    **{str(number): FailureMode for number in FAILURE_MODES},
+    **{str(number): FailureMode for number in RATES},
     "121": ChoiceLikelihoods,
     "131": TaxonomyCoverage,
 }
