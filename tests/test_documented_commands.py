@@ -115,6 +115,7 @@ def test_there_are_pages_with_commands() -> None:
     assert programs == set(PROGRAMS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "page",
     [

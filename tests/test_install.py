@@ -94,6 +94,7 @@ def loaded(*arguments: str) -> set[str]:
     return set(names)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("argument", ["--help", "task=nosuch", "suite=nosuch"])
 def test_help_and_a_refusal_load_no_heavy_package(argument):
     assert loaded(argument) == set()
@@ -129,6 +130,7 @@ def test_the_version_stands_once():
     assert newest == results_io.VERSION
 
 
+@pytest.mark.slow
 def test_the_command_meridian_is_run_py_from_any_folder(tmp_path):
     """The same refusal with the same exit code, and nothing written where it was typed."""
     module, function = PROJECT["scripts"]["meridian"].split(":")

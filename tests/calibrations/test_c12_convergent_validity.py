@@ -152,6 +152,7 @@ def test_undefined_draws_are_skipped_and_counted():
     assert record.companions["ci90_over_heads"] is None and record.ci90 is not None and record.verdict != "insufficient"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("margin", "verdict"), [(0.0, "insufficient"), (0.035, "fail")])
 def test_more_than_a_fifth_of_undefined_draws_is_insufficient(margin, verdict):
     """One head stands out by a mean at the tie (.05 of D = 5), or .035 above it: half the resamples tie all, or 8 %."""
@@ -175,6 +176,7 @@ def test_opposite_rankings_fail():
     assert record.verdict == "fail" and record.published_verdict == "fail" and record.published_value < -0.9
 
 
+@pytest.mark.slow
 def test_independent_rankings_are_never_passed():
     rng = np.random.default_rng(0)
     for seed in range(4):

@@ -205,6 +205,7 @@ def test_prompts_that_are_clusters_of_their_own_give_the_plain_formulas():
     assert record.p == pytest.approx(equivalence_test(groups, CONFIG["equivalence_margin"]).p, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_clusters_that_differ_are_not_taken_for_templates_that_differ():
     """Templates are equal: the design effect is above 3, so a plain F would call every third sample sensitive."""
     records = [one(clustered(1.2, seed, n_evaluation=240, n_templates=4), QUICK) for seed in range(25)]
@@ -238,6 +239,7 @@ def test_a_level_of_one_cluster_is_left_out():
     assert found["levels_left_out"] == 1 and "n_clusters" in found["insufficient"]
 
 
+@pytest.mark.slow
 def test_power_of_the_gate_without_cluster_effects():
     """Three templates, 300 prompts that are clusters of their own, no difference: .98 by the specification."""
     passes = [

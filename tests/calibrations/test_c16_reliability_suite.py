@@ -112,6 +112,7 @@ def test_a_negative_head_lowers_alpha_but_not_the_oriented_one():
     assert record.companions["alpha_oriented_by_sign"] > record.published_value + 0.05
 
 
+@pytest.mark.slow
 def test_one_head_has_no_alpha_and_a_small_sample_no_retest():  # the peer writes 0.0 for both
     roles = {"only": {"heads": [[1, 1]], "ordinal": 1, "sign": 1}}
     alone = of(evidence(roles=roles))["cronbach_alpha"]

@@ -47,6 +47,7 @@ def test_the_verdict_is_about_independent_samples_of_a_third():
     assert record.ci90[0] < record.estimate < record.ci90[1]
 
 
+@pytest.mark.slow
 def test_the_published_cv_understates_the_true_one():
     """Five overlapping samples and ddof 0: .69 of the CV of independent samples of their size, three times the verdict's."""
     ratios = []

@@ -84,6 +84,7 @@ def test_a_null_circuit_with_a_negative_baseline_is_not_certified():
     assert record.verdict == "insufficient" and record.reasons[0].startswith("not_faithful")
 
 
+@pytest.mark.slow
 def test_false_pass_rate_at_a_true_difference_of_zero():
     law = {
         "faithfulness": 0.9,

@@ -308,6 +308,7 @@ def test_a_second_call_writes_nothing(judged):
     assert snapshot(folder) == before
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("identifier", FILES)
 def test_a_deleted_file_is_made_again_alone_with_the_same_bytes(judged, identifier):
     folder, _ = judged
@@ -339,6 +340,7 @@ def test_a_changed_common_setting_makes_all_of_them_stale(judged):
     assert rewritten(before, folder) == set(FILES.values())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("number", "readers"), [("27", {"C17"}), ("21", {"M3b"}), ("25", set()), ("20", set(FILES) - {"M93"})]
 )
@@ -353,6 +355,7 @@ def test_a_changed_measurement_makes_its_readers_and_m93_stale(judged, number, r
     assert rewritten(before, folder) == expected | {path.name}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "content", [b'{"schema_version": 1, "subje', b"", b"\xff\x00", b"[]", b'{"schema_version": 1}']
 )

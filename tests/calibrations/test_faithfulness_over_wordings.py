@@ -118,6 +118,7 @@ def test_the_primary_recipe_is_the_one_that_is_judged():
     assert record_of(found).verdict == "fail"
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n_units", [3, 6, 12, 40])
 def test_coverage_of_the_interval_over_wordings(n_units):
     """Nominal .90: wordings drawn with faithfulness N(.9, .08) and their own mean D, 400 prompts, 1500 samples."""
@@ -140,6 +141,7 @@ def test_c11_shows_the_standard_error_with_wordings_drawn_too():
     assert drawn > 3 * faithful.companions["linearised_standard_error"]
 
 
+@pytest.mark.slow
 def test_the_worst_groups_show_their_interval_over_wordings():
     """That of the same ratio with frames as units; "insufficient" beside it where there are three frames."""
     found = Evidence(documents(), COMMON)

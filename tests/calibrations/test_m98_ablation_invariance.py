@@ -37,6 +37,7 @@ def test_divergence_is_max_minus_min_of_the_ratios():
     assert set(record.companions["pairs"]) == {"zero - mean", "zero - resample", "mean - resample"}
 
 
+@pytest.mark.slow
 def test_noise_ablation_is_e1bs_and_does_not_count_here():
     assert one(exact(zero=0.9, mean=0.9, resample=0.9, noise=0.6)).published_value == pytest.approx(0.0)
     assert len(one(evidence()).companions["all_pairs"]) == 6

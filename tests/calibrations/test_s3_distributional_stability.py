@@ -58,6 +58,7 @@ def test_published_value_counts_heads_on_the_first_partition():
     assert judge(docs).published_value == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_stable_heads_pass_with_enough_prompts():
     record = judge(with_attribution(steady, n_evaluation=1000))
     assert record.verdict == "pass" and record.published_verdict == "pass" and record.gating
@@ -206,6 +207,7 @@ def most(rate, replicates):
     return rate + 3 * np.sqrt(rate * (1 - rate) / replicates)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", [alike, half_stable])
 def test_heavy_tails_a_little_beyond_the_limit_rarely_pass(kind):
     """t with 8 degrees of freedom: true CV of the variance .21, limit .20. By the bootstrap of the share 24 to 29 % passed."""

@@ -348,6 +348,7 @@ def test_what_was_found_is_said_each_time_in_one_sentence(plan, tmp_path, search
     assert len(said) == 2
 
 
+@pytest.mark.slow
 def test_settings_that_the_search_does_not_read_leave_it_alone(folder, tmp_path, searches) -> None:
     resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
     other = make_plan(folder("gpt2"), settings={**SETTINGS, "draws": 5}, engine={**toy.ENGINE, "rows_per_forward": 64})

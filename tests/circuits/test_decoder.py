@@ -59,6 +59,7 @@ def centred(x):
 # --- the whole model --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.FAMILIES)
 def test_forward_gives_hugging_face_s_logits(architecture, of, plain, tokens, end) -> None:
     rows = torch.arange(len(tokens))
@@ -89,6 +90,7 @@ def test_every_named_activation_is_the_bridge_s(architecture, of, load, tokens, 
         assert relative_error(found[name], expected[name]) < 1e-12, name
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("architecture", toy.FAMILIES)
 def test_replacing_at_a_hook_is_replacing_at_the_bridge_s(architecture, of, load, tokens, end) -> None:
     one, bridge, rows = of(architecture), load(architecture, "float64").bridge, torch.arange(len(tokens))

@@ -96,6 +96,7 @@ def test_entropy_over_a_single_key_is_0_and_rows_have_their_own_number_of_keys()
     assert attention.normalised_entropy(weights, torch.tensor([2, 4]))[:, 0].tolist() == pytest.approx([1.0, 1.0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("base", ["clean", "corrupted"])
 def test_attention_from_the_answer_is_what_the_plain_model_attends_to(base, pocket, bare) -> None:
     """Prompts of several lengths together, so that all but the longest are padded."""
@@ -266,6 +267,7 @@ def test_pocket_in_bfloat16_is_traced(pocket, traced) -> None:
     assert max(found["heads"]["restored"]) > 0.1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_heads_are_patched_as_hooks_on_the_plain_model_do(family, study_of, bare_of) -> None:
     study, bare = study_of(family), bare_of(family)
@@ -286,6 +288,7 @@ def test_heads_are_patched_as_hooks_on_the_plain_model_do(family, study_of, bare
             assert found.impact[number, place] == pytest.approx(impact, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_confirmation_half_is_patched_as_the_discovery_half(pocket) -> None:
     """Measurement 02, from which named heads are confirmed, in the same units and order of heads."""
     heads = [(str(node), node, None) for node in pocket.model.heads]

@@ -114,6 +114,7 @@ def totals(study: Study, *outside: list[Node], size: int = 8) -> list[float]:
     return study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float).sum(1).tolist()
 
 
+@pytest.mark.slow
 def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
     engine = type(able.engine)
     splits, run, activations = set(), engine.run, engine.activations
@@ -141,6 +142,7 @@ def test_a_model_that_lacks_the_metric_of_the_task_is_told_which_metric(model) -
         discover(study)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("task", ["induction", "subject_verb_agreement"])
 def test_a_model_that_does_not_do_the_task_by_its_heads_has_no_circuit(model, task) -> None:
     study = with_settings(studies.prepare(model, tasks.get(task), SIZES, seed=0, engine=toy.ENGINE))
@@ -380,6 +382,7 @@ def at_the_end_alone(task: Task) -> Task:
     return replace(task, sample=sample, roles=("end",))
 
 
+@pytest.mark.slow
 def test_a_task_that_names_the_last_position_alone_has_its_circuit_found_and_labelled(model, able) -> None:
     drawn = studies.prepare(
         model, at_the_end_alone(tasks.get(TASK)), {**SIZES, "discovery": 40}, seed=0, engine=toy.ENGINE

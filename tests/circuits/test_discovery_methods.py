@@ -240,6 +240,7 @@ def test_what_resamples_cannot_change_is_not_called_stable(found, planted_study)
     assert f"stability not tested: {classifier.UNTESTED}" in found("classifier").sentence
 
 
+@pytest.mark.slow
 def test_few_clusters_give_no_interval(planted_study) -> None:
     study = planted_study()
     few = replace(study, discovery=replace(study.discovery, clusters=("a", "a", "a", "b", "b", "b", "c", "c")))
@@ -249,6 +250,7 @@ def test_few_clusters_give_no_interval(planted_study) -> None:
     assert document["cpr"]["low"] is None is document["cmd"]["high"] and document["cpr"]["estimate"] > 0.5
 
 
+@pytest.mark.slow
 def test_only_the_strongest_scores_are_kept(found, planted_study, monkeypatch) -> None:
     study, every = planted_study(), found("EAP-IG").document["scores"]
     ranked = Nested(study, study.discovery, METHODS["EAP-IG"].rank(study, study.discovery))
@@ -349,6 +351,7 @@ def test_the_same_search_finds_the_same_without_a_look_at_scored_prompts(
         blind.subset(3)
 
 
+@pytest.mark.slow
 def test_a_circuit_file_keeps_everything(found, tmp_path) -> None:
     for method in QUICK:
         circuit_files.save(found(method).circuit, tmp_path / "circuit.yaml")

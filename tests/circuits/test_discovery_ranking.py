@@ -43,6 +43,7 @@ def random_study(load) -> Callable[[str], Study]:
     return make
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["ACDC-greedy", "AtP", "EAP-IG"])
 def test_counting_a_prompt_twice_is_having_it_twice(random_study, method) -> None:
     study, module = random_study(), METHODS[method]
@@ -57,6 +58,7 @@ def test_counting_a_prompt_twice_is_having_it_twice(random_study, method) -> Non
 # --- edges ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", ["gpt2", "neox", "llama"])
 def test_leaving_out_edges_on_no_path_changes_no_logit(random_study, architecture) -> None:
     study = random_study(architecture)
@@ -205,6 +207,7 @@ def test_the_metric_of_the_task_is_named(random_study) -> None:
 # --- halves --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["ACDC-greedy", "AtP", "EAP-IG"])
 def test_every_prompt_is_scored_by_circuits_that_the_other_half_ranks(random_study, method) -> None:
     """Against two searches on prompt sets of their own."""

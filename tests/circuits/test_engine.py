@@ -191,6 +191,7 @@ def test_other_architectures_equal_brute_force(architecture, backend, load, trut
     assert np.median(np.abs(truth.logit_diff - truth.logit_diff[0]).max(1)) > 0.5
 
 
+@pytest.mark.sampled(2)
 def test_many_answers_and_foils_equal_brute_force(backend, load, twin, sets) -> None:
     prompts = sets("greater_than")["evaluation"].select(range(4))
     chosen = (Variant("clean"), Variant("corrupted", base="corrupted"), denoise([head(1, 1)], "d", ("yy",)))
@@ -306,6 +307,7 @@ def test_float64_batches_agree_to_the_last_digits(exact, backend, load, sweep, f
     assert np.abs(alone.run(some, few).logit_diff - exact.run(some, few).logit_diff).max() < 1e-12
 
 
+@pytest.mark.sampled(2)
 def test_permuting_prompts_permutes_columns(engine, sweep, effects, scored) -> None:
     order = np.random.default_rng(0).permutation(len(scored))
     permuted = engine.run(sweep, scored.select(order.tolist()))
@@ -319,6 +321,7 @@ def test_a_prompt_s_effects_do_not_depend_on_the_others(engine, sweep, effects, 
     assert np.abs(engine.run(sweep, scored.select(rows)).logit_diff - effects.logit_diff[:, rows]).max() < 1e-5
 
 
+@pytest.mark.sampled(2)
 def test_permuting_variants_permutes_rows(engine, sweep, effects, scored) -> None:
     order = np.random.default_rng(1).permutation(len(sweep))
     permuted = engine.run(Sweep(tuple(sweep.variants[i] for i in order)), scored)
@@ -334,6 +337,7 @@ def test_wider_padding_changes_nothing(engine, sweep, effects, scored) -> None:
     assert float(logits.abs().max()) < 1e-4
 
 
+@pytest.mark.sampled(2)
 def test_the_order_of_reference_prompts_does_not_change_means(backend, model, reference, effects, scored) -> None:
     shuffled = reference.select(torch.randperm(len(reference), generator=torch.Generator().manual_seed(0)).tolist())
     sweep = Sweep(
@@ -344,6 +348,7 @@ def test_the_order_of_reference_prompts_does_not_change_means(backend, model, re
     assert np.abs(other.logit_diff - effects.logit_diff[kept]).max() < 1e-5
 
 
+@pytest.mark.sampled(2)
 def test_a_run_leaves_no_trace_in_the_model(engine, model, scored, sweep) -> None:
     with torch.no_grad():
         before = model.bridge(scored.clean, return_type="logits")
@@ -547,6 +552,7 @@ def test_out_of_memory_halves_the_rows_and_then_tries_more_again(
         assert capacity < most <= 2 * (capacity + 1)  # which is twice what was allowed
 
 
+@pytest.mark.slow
 def test_out_of_memory_in_one_chunk_only_halves_the_chunk(
     model, reference, scored, sweep, lens_effects, monkeypatch
 ) -> None:
@@ -580,6 +586,7 @@ def test_out_of_memory_with_a_single_row_is_an_error(model, reference, scored) -
         engine.end_logits(scored)
 
 
+@pytest.mark.sampled(2)
 def test_progress_counts_every_pair_once(backend, model, reference, scored, sweep) -> None:
     done: list[int] = []
     backend(model, reference, rows_per_forward=50, prompts_per_batch=10).run(sweep, scored, done.append)
@@ -587,6 +594,7 @@ def test_progress_counts_every_pair_once(backend, model, reference, scored, swee
     assert backend is FusedEngine or max(done) <= 50
 
 
+@pytest.mark.sampled(2)
 def test_an_engine_that_is_gone_keeps_no_activations(backend, model, reference, scored) -> None:
     engine = backend(model, reference)
     engine.run(Sweep((ablate([head(0, 1)], Recipe("mean"), "a"), ablate([head(0, 1)], Recipe("noise"), "b"))), scored)

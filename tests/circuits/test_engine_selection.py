@@ -34,6 +34,7 @@ def ask(model, reference, scored, name="auto", **change):
 # --- what is chosen ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["auto", "fused"])
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_the_toys_are_run_fused(architecture, name, load, reference, scored) -> None:

@@ -106,6 +106,7 @@ def relative_error(found, expected) -> float:
 # --- the model -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.every_architecture
 @torch.no_grad()
 @pytest.mark.parametrize("family", toy.FAMILIES)
@@ -167,6 +168,7 @@ def test_interventions_on_nodes_are_the_brute_force_ones(family, lens, few, plai
     assert (found.correct == truth.correct).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_fused_agrees_and_auto_takes_it(family, load, reference, few) -> None:
@@ -310,6 +312,7 @@ def end_of_layers(network, tokens):
     return torch.stack(written), kept["stream"][0], torch.stack(kept["mlp"])
 
 
+@pytest.mark.slow
 def test_heads_that_do_not_sum_to_what_attention_adds_are_noticed(make, folder) -> None:
     """The sum over all components cannot tell, as what heads lack would count as bias."""
     model = toy.load(folder("gemma3"))

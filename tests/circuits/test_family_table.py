@@ -93,7 +93,7 @@ def test_its_logits_are_hugging_face_s(family, made) -> None:
     assert engine_of(study) == STORED[family]["engine"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @torch.no_grad()
 @pytest.mark.parametrize("family", families.RUN)
 def test_taking_a_head_out_is_setting_its_output_weights_to_zero(family, made) -> None:

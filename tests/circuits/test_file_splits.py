@@ -42,6 +42,7 @@ def test_shares_of_few_and_of_many_rows(tokenizer, count, expected) -> None:
     assert len(set(used)) == len(used)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("count", [5, 6, 8, 12, 17, 25, 33, 61])
 @pytest.mark.parametrize("frames", [1, 2, 3])
 def test_no_scored_prompt_is_in_the_means_and_every_template_has_enough(tokenizer, count, frames) -> None:

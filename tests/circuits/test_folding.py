@@ -48,7 +48,7 @@ def boot(folder: Path, dtype: torch.dtype) -> Any:
         return TransformerBridge.boot_transformers(str(folder), device="cpu", dtype=dtype, tokenizer=tokenizer)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @torch.no_grad()
 @pytest.mark.parametrize("family", families.RUN)
 def test_numbers_are_the_library_s_to_the_last_bit(family, tmp_path) -> None:

@@ -171,6 +171,7 @@ def test_every_intervention_is_what_it_is_in_the_reference_backend(architecture,
         assert (moved > 1e-3).mean() > 0.75
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_a_sample_of_all_interventions_equals_brute_force(architecture, engine, plain, reference, few) -> None:
     prompts, one = few.select([0, 3]), engine(architecture)
@@ -313,6 +314,7 @@ def test_a_few_positions_are_not_worth_leaving_out(scored) -> None:
             assert fused.first_changed(variant, bucket, apart=length) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("share", [0, 1])
 @pytest.mark.parametrize("architecture", ["gpt2", "qwen2"])
 def test_leaving_positions_out_changes_nothing(architecture, share, engine, lens, few, monkeypatch) -> None:
@@ -339,7 +341,7 @@ def test_how_prompts_are_bucketed_changes_nothing(least, engine, sample, effects
     assert_same(engine().run(sample, scored), effects.logit_diff, EXACT)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("memory_mib", [0.001, 0.05, 1.0])
 @pytest.mark.parametrize("tokens_per_block", [1, 7, 4096])
 def test_chunk_sizes_change_nothing(memory_mib, tokens_per_block, engine, sample, effects, scored, reference) -> None:
@@ -373,6 +375,7 @@ def _size(rows: Rows) -> tuple[int, int]:
     return rows.trie.width * rows.n * (rows.inputs.length - rows.first), len(rows.trie.leaves) * rows.n
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("smallest", [0, 100, 10**9])
 def test_leaving_out_replaced_heads_changes_nothing(smallest, engine, sample, effects, scored, reference) -> None:
     one = FusedEngine(engine().model, reference)
@@ -465,6 +468,7 @@ def test_progress_counts_every_pair_once(engine, sample, scored) -> None:
 # --- scores -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("probabilities", [False, True])
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_several_answers_and_foils(architecture, probabilities, load, sets) -> None:
@@ -513,6 +517,7 @@ def into_logits(model) -> tuple[Variant, ...]:
     return tuple(made)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_paths_into_the_logits_are_read_out(architecture, engine, lens, plain, reference, few, monkeypatch) -> None:
     one = engine(architecture)
@@ -553,6 +558,7 @@ def test_a_path_from_held_tokens_into_the_logits(architecture, shown, engine, le
     assert_same(found, expected.logit_diff, TOLERANCE["float64"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_other_paths_go_the_reference_backend_s_way(architecture, engine, lens, plain, reference, few) -> None:
     model, rng = engine(architecture).model, random.Random(2)

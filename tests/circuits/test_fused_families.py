@@ -60,7 +60,7 @@ def few(scored):
     return scored.select(list(chosen.values())[:3])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", MADE)
 def test_every_intervention_is_what_it_is_in_the_reference_backend(name, dtype, model, reference, few) -> None:
@@ -76,7 +76,7 @@ def test_every_intervention_is_what_it_is_in_the_reference_backend(name, dtype, 
     assert (moved > 1e-3).mean() > 0.7
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MADE)
 def test_sets_of_heads_and_mlps_of_every_size(name, model, reference, few) -> None:
     """Also those large enough that replaced heads are not computed at all."""
@@ -91,6 +91,7 @@ def test_sets_of_heads_and_mlps_of_every_size(name, model, reference, few) -> No
         assert_same(one.run(sweep, few), expected, 1e-10)
 
 
+@pytest.mark.sampled(5)
 @torch.no_grad()
 @pytest.mark.parametrize("name", MADE)
 def test_patches_means_and_zeros_are_those_of_plain_hugging_face(name, place, model, reference, few) -> None:
@@ -161,6 +162,7 @@ PARTS = {  # what a family has, and the decoder without it
 WHOLES = {"score_cap": "gemma2", "logit_cap": "gemma2", "embedding_scale": "gemma"}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("part", [*PARTS, *WHOLES])
 def test_without_any_of_its_parts_it_is_another_model(part, model, reference, few) -> None:
     name = WHOLES[part] if part in WHOLES else PARTS[part][0]
@@ -172,6 +174,7 @@ def test_without_any_of_its_parts_it_is_another_model(part, model, reference, fe
     assert np.abs(fused.run(sweep, few).logit_diff - whole).max() > 1e-3 * np.abs(whole).max()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MADE)
 def test_auto_chooses_it_and_gradients_are_the_model_s(name, model, reference, few) -> None:
     one = choose({**toy.ENGINE, "name": "auto"}, model(name), reference, few)

@@ -155,6 +155,7 @@ def everything(engine: GradientEngine, prompts: PromptSet) -> list[np.ndarray]:
     return [*heads, integrated, *(engine.edge_scores(prompts, "clean", method).mean for method in METHODS)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("float64_throughout")
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_a_decoder_and_the_model_s_own_modules_agree(architecture, engine, several) -> None:

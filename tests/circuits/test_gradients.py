@@ -354,6 +354,7 @@ def columns_of(estimates: NodeEstimates, layer: int) -> list[int]:
     return [column for column, reader in enumerate(estimates.readers) if reader.layer == layer]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("architecture", EVERY)
 def test_query_key_and_value_estimates_equal_finite_differences(architecture, engine, few) -> None:
@@ -368,6 +369,7 @@ def test_query_key_and_value_estimates_equal_finite_differences(architecture, en
             assert np.abs(expected).mean() > 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_recomputed_attention_is_exact_where_saturated_attention_has_no_gradient(
@@ -400,7 +402,7 @@ def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear,
 # --- edges -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("architecture", "base"), list(zip(EVERY, ("corrupted", "clean") * 2, strict=True)))
 def test_every_edge_equals_a_finite_difference_at_the_reader_s_input(architecture, base, engine, split, few) -> None:
     scores, model = engine(architecture).edge_scores(few, base, "eap"), engine(architecture).model
@@ -447,7 +449,7 @@ def test_integrated_inputs_are_complete(architecture, engine, few) -> None:
         assert errors[1] / errors[2] == pytest.approx(4, rel=0.25)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("architecture", EVERY)
 def test_integrated_activations_are_complete_at_every_stage(architecture, engine, few) -> None:
     """Over a stage's writers and all readers the scores add up to the effect of patching the stage, as steps grow."""
@@ -482,6 +484,7 @@ def inputs_split(model: Model) -> Iterator[None]:
         model.bridge.set_use_split_qkv_input(False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_every_method_gives_the_exact_edge_effect_on_a_linear_model(architecture, method, linear, few) -> None:
@@ -528,6 +531,7 @@ def several(scored) -> PromptSet:
     return scored.select([0, 5, 9, 20, 27])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_run_as_a_decoder_the_numbers_are_the_models_own(architecture, load, several) -> None:
@@ -562,6 +566,7 @@ def test_a_rerun_gives_the_same_bytes(load, several) -> None:
     assert all(np.array_equal(one, two, equal_nan=True) for one, two in zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 def test_float32_is_close_to_float64(load, engine, several) -> None:
     single, double = everything(GradientEngine(load("gpt2")), several), everything(engine(), several)
     for one, two in zip(single, double, strict=True):

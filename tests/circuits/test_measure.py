@@ -219,6 +219,7 @@ def stale(folder: Path, plan: Plan) -> list[str]:
     return [n for n in SHIPPED if not stage.is_fresh(stage.path_of(folder, n), plan.subject(n))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("setting", "readers"),
     [
@@ -362,6 +363,7 @@ def test_the_default_run_copies_from_a_run_with_another_circuit_that_came_first(
         assert stage.path_of(shared, number).read_bytes() == stage.path_of(variant, number).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_result_with_other_seeds_in_its_file_is_not_copied(template, network, tmp_path) -> None:
     """The seed of interventions is no part of the subject of 01, but stands in the file."""
     other = make_plan(network, settings={**toy.SETTINGS, "seed": 1})
@@ -370,6 +372,7 @@ def test_a_result_with_other_seeds_in_its_file_is_not_copied(template, network, 
     assert results_io.read(stage.path_of(tmp_path, "01"))["environment"]["seeds"]["interventions"] == 1
 
 
+@pytest.mark.slow
 def test_only_what_depends_on_no_circuit_is_measured_exclusively(plan, tmp_path) -> None:
     events: list[str] = []
 
@@ -408,6 +411,7 @@ def test_the_battery_measures_the_circuit_it_is_given(template) -> None:
     assert len(data["conditions"]) == len(subsets) * sum(draws.values()) == len(data["logit_diff"])
 
 
+@pytest.mark.slow
 def test_what_the_architecture_does_not_allow_is_left_out_and_said(plan, tmp_path, monkeypatch) -> None:
     def refuse(study):
         raise models.UnsupportedArchitectureError("its layers are no layers")

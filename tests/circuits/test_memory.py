@@ -93,7 +93,7 @@ def sweep_of(model: Model, recipes, positions, probabilities: bool) -> Sweep:
     return Sweep(tuple(made), probabilities)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("tokens_per_block", [256, 2048])
 @pytest.mark.parametrize("probabilities", [False, True], ids=["difference", "probabilities"])
 @pytest.mark.parametrize(
@@ -134,6 +134,7 @@ def test_a_planned_peak_is_the_counted_one_within_a_fifth(
     assert abs(off(max(planned), live.peak)) < WITHIN
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("rows", "length"), [(64, 16), (32, 40)])
 @pytest.mark.parametrize("hooked", [False, True], ids=["fused", "lens"])
 @pytest.mark.parametrize("name", SHAPES)

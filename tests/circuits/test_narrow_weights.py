@@ -110,7 +110,7 @@ def test_products_and_gradients_do_not_depend_on_how_much_is_widened(widened, ma
 # --- a model -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @torch.no_grad()
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_its_log_probabilities_are_those_of_plain_hugging_face_in_float32(family, load, folder) -> None:
@@ -130,7 +130,7 @@ def test_its_log_probabilities_are_those_of_plain_hugging_face_in_float32(family
     assert float((bare(tokens).logits.double().log_softmax(-1) - expected).abs().max()) < 1e-4  # the toy's are bfloat16
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_both_backends_and_gradients_agree_as_in_float32(family, load, reference, scored) -> None:
     model, prompts = load(family), scored.select([0, 5, 9])

@@ -116,6 +116,7 @@ def relative_error(found, expected) -> float:
 # --- against brute force ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_float64_equals_brute_force(architecture, engine, sweep, few, truth) -> None:
     effects = engine(architecture).run(sweep(architecture), few)
@@ -123,6 +124,7 @@ def test_float64_equals_brute_force(architecture, engine, sweep, few, truth) -> 
     assert relative_error(effects.logit_diff, truth(architecture)) < 1e-10
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_float32_equals_brute_force(architecture, engine, sweep, few, truth) -> None:
     effects = engine(architecture, "float32").run(sweep(architecture), few)
@@ -181,6 +183,7 @@ def test_no_edges_are_the_base_run_and_all_edges_the_other(architecture, engine,
     assert np.abs(itself - clean).max() < 1e-10 * scale
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_all_edges_out_of_a_node_are_the_node(architecture, recipe, engine, few) -> None:
@@ -278,6 +281,7 @@ def test_chunk_sizes_change_nothing(rows, prompts, backend, engine, sample, effe
     assert relative_error(other.run(sample, scored.select(columns)).logit_diff, effects[:, columns]) < 1e-10
 
 
+@pytest.mark.sampled(2)
 def test_permuting_prompts_and_variants_permutes_the_effects(engine, sample, effects, scored) -> None:
     rng = np.random.default_rng(0)
     rows, columns = rng.permutation(len(sample)), rng.permutation(len(scored))
@@ -324,6 +328,7 @@ def small_memory(backend):
     return SmallMemory
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("capacity", [40, 5])
 def test_out_of_memory_halves_the_rows_and_changes_nothing(
     capacity, small_memory, engine, reference, sample, effects, scored

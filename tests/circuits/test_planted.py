@@ -141,6 +141,7 @@ def measured(bridge) -> Callable[..., tuple[PromptSet, dict[str, Tensor], Tensor
 # --- behaviour ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("task", EMBEDDED)
 def test_every_task_is_solved(sound, task):
     scored = prompts(task, N_PROMPTS, seed=0)
@@ -166,6 +167,7 @@ def test_without_a_repeated_name_no_name_is_preferred(sound):
 # --- form --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compatibility", [False, True])
 def test_bridge_computes_what_hugging_face_does(sound, compatibility):
     copy = bridged(planted.build(), compatibility)
@@ -210,6 +212,7 @@ def test_same_seed_same_weights_and_other_seed_other_decoys_only(sound):
             assert torch.equal(one, two) == (head(layer, index) in circuit)
 
 
+@pytest.mark.slow
 def test_building_takes_seconds():
     for remembered in (features.spread_codes, features.year_codes):
         remembered.cache_clear()
@@ -286,7 +289,7 @@ def test_heads_attend_as_their_role_says(bridge, sound, role, reader, read, leas
         assert attention.mean() >= least
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ABLATIONS)
 def test_circuit_alone_does_the_task_and_the_rest_does_nothing(bridge, sound, measured, kind):
     ioi, sources, clean = measured("ioi", N_PROMPTS)
@@ -352,7 +355,7 @@ COMPANIONS = tuple(task for task in EMBEDDED if task != "ioi")
 TOLERANCE = dict.fromkeys(COMPANIONS, 0.01) | {"induction": 0.04}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", COMPANIONS)
 def test_companion_circuit_alone_does_its_task(bridge, sound, measured, task):
     scored, sources, clean = measured(task)
@@ -361,6 +364,7 @@ def test_companion_circuit_alone_does_its_task(bridge, sound, measured, task):
         assert alone.sum() / clean.sum() == pytest.approx(1, abs=TOLERANCE[task]), kind
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", COMPANIONS)
 def test_every_head_of_a_companion_circuit_matters(bridge, sound, measured, task):
     scored, sources, clean = measured(task)
@@ -370,6 +374,7 @@ def test_every_head_of_a_companion_circuit_matters(bridge, sound, measured, task
             assert effect >= 0.15, (node, kind)
 
 
+@pytest.mark.slow
 def test_companion_circuits_leave_the_ioi_logit_difference_alone(bridge, sound, measured):
     ioi, sources, clean = measured("ioi", N_PROMPTS)
     for task in COMPANIONS:

@@ -33,7 +33,7 @@ FAITHFULNESS = {  # sum F / sum D with only the claim intact, in expectation
 pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_faithfulness_of_the_claim(variant):
     model, heads = measured(variant, n=N_FEW), claimed(variant)
@@ -50,6 +50,7 @@ def test_faithfulness_of_the_truth(variant):
     assert model.effect(heads, "mean") == pytest.approx(1, abs=0.03)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_no_head_outside_the_truth_matters(variant):
     model, heads = measured(variant, n=N_FEW), planted.truth(variant).heads

@@ -167,6 +167,7 @@ def test_noise_that_is_claimed_moves_single_prompts_and_hardly_their_mean(name, 
     assert abs(noise.mean()) <= 0.06 and least <= noise.std() <= most
 
 
+@pytest.mark.slow
 def test_idle_heads_do_nothing():
     true = set(planted.truth("all_heads").heads)
     for name in ("idle_two", "all_heads"):
@@ -176,6 +177,7 @@ def test_idle_heads_do_nothing():
             assert changed.abs().max() <= 0.05 * model.clean.mean(), (name, kind)
 
 
+@pytest.mark.slow
 def test_one_claimed_head_does_nothing_alone():
     for name in ("one_head", "both_needed_left_out"):
         assert measured(name).faithfulness(claimed(name), "mean") <= 0.02, name

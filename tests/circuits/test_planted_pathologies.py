@@ -57,6 +57,7 @@ def test_gate_is_a_constant_that_only_zero_takes_away():
 # --- heads for a part of the data ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_template_is_unfaithful_and_the_others_are_not():
     model, heads = measured("one_template"), claimed("one_template")
     cued = torch.tensor(["friends_found" in name for name in model.scored.templates])
@@ -99,6 +100,7 @@ def test_each_mover_of_data_subset_matters_for_its_own_objects_only():
 # --- a head against the answer -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_negative_head_lowers_the_answer_and_leaving_it_out_is_over_faithful():
     model = measured("negative_head")
     for kind in ABLATIONS:

@@ -21,7 +21,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "model" / "planted"
 pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_every_model_does_the_task(variant):
     model = measured(variant)

@@ -90,6 +90,7 @@ def test_thirty_steps_lower_the_loss():
     assert sum(losses[-5:]) / 5 < losses[0] - 1.0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_same_steps(tmp_path):
     tokenizer = build_tokenizer()
     whole = Run.start(TINY, tokenizer)

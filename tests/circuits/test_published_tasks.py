@@ -105,7 +105,7 @@ def test_an_unknown_corruption_is_refused() -> None:
         BUILDERS["ioi"].build(draws.vocabulary("whole_words"), "abd")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @every_draw
 def test_splits_are_full_distinct_and_disjoint(kind, name, corruption) -> None:
     drawn = draws.splits(kind, name, corruption)
@@ -154,6 +154,7 @@ def test_pairs_are_aligned_and_differ_at_the_named_positions_only(kind, name, co
         assert (shortest, longest) == LENGTHS[name]
 
 
+@pytest.mark.sampled(4)
 @every_draw
 def test_answers_and_foils_are_one_token_each_in_the_whole_text(kind, name, corruption) -> None:
     examples = random.Random(0).sample(draws.examples(kind, name, corruption), 40)
@@ -181,6 +182,7 @@ def test_the_prompt_set_accepts_every_example(kind, name, corruption) -> None:
     assert answers == [example.answers[0] for example in examples]
 
 
+@pytest.mark.sampled(4)
 @every_way
 def test_templates_are_equally_frequent_and_clusters_plentiful(name, corruption) -> None:
     examples = draws.examples("whole_words", name, corruption)

@@ -179,6 +179,7 @@ def test_of_one_token_it_is_the_logit_difference(load) -> None:
     assert np.abs(both[0].run(sweep, in_logits=True).logit_diff - logits.logit_diff).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_measurements_run_on_it(study) -> None:
     found = baseline.measure(study)
     assert found["metric"] == "sequence" and study.task.quantity == "log-probability difference"

@@ -51,7 +51,7 @@ def sweep(load):
     return sweep_of(load("gpt2"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("n", [2, 3, 40])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -142,6 +142,7 @@ def test_replicas_on_one_device_divide_its_room(load, reference) -> None:
     assert len(allowances) == 3
 
 
+@pytest.mark.slow
 def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, scored) -> None:
     one = choose({**toy.ENGINE, "name": "fused", "devices": 2}, load("gpt2"), reference, scored)
     assert isinstance(one, ShardedEngine) and len(one.replicas) == 1

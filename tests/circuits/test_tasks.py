@@ -47,6 +47,7 @@ def test_registry_names_the_known_tasks():
         assert set(tasks.get(name).companions) == set(NAMES) - {name}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_prompts_are_aligned_and_answers_are_single_tokens(name, tokenizer):
     backend = tokenizer.backend_tokenizer
@@ -69,7 +70,7 @@ def test_prompts_are_aligned_and_answers_are_single_tokens(name, tokenizer):
     assert all(len(positions) == 1 for positions in position_tokens.values())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_follow_from_the_seed_and_thousands_are_distinct(name):
     assert draw(name, 50, seed=3) == draw(name, 50, seed=3)
@@ -129,6 +130,7 @@ def test_induction_answer_follows_the_first_occurrence_and_is_gone_when_corrupte
         assert set(example.wrong) == set(words) - {answer}
 
 
+@pytest.mark.slow
 def test_training_documents_hold_no_held_out_combination(documents):
     pairs = {name: set() for name in ("names", "name_place", "nouns", "years")}
     for document in documents:

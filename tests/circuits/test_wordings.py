@@ -67,6 +67,7 @@ def drawn(kind: str, name: str) -> dict[str, list[Example]]:
     return {template: found[template][:3] for template in more.templates}
 
 
+@pytest.mark.sampled(4)
 @everywhere
 def test_there_are_forty_frames_and_each_is_another_text(kind, name) -> None:
     """The default templates are among them, and draws of all of them hardly ever coincide."""
@@ -111,6 +112,7 @@ def test_prompts_are_aligned_and_every_role_is_where_it_says(kind, name) -> None
         assert (made.clean != made.corrupted).any(1).all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FRAMES)
 def test_splits_have_every_template_equally_often(name) -> None:
     more = task("pocket", name)
@@ -119,6 +121,7 @@ def test_splits_have_every_template_equally_often(name) -> None:
         assert sum(counts) == SIZES[split] and max(counts) - min(counts) <= 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FRAMES)
 def test_default_prompts_are_the_same_to_the_byte(name) -> None:
     for chosen in (tasks.get(name), tasks.get(name, templates="default")):

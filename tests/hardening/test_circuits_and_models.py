@@ -89,6 +89,7 @@ def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) ->
         assert "\n" not in str(refused.value) and len(str(refused.value)) < LONGEST, name
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

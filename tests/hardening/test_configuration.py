@@ -17,7 +17,7 @@ from results_io import UserError
 from tests.commandline import Outcome, command, started
 from tests.hardening.overrides import drawn
 
-FEW, MANY = 12, 600
+FEW, MANY = 6, 600
 PARSER = re.compile(
     r"Error\b|Exception|Traceback|omegaconf|hydra\.|full_key|object_type|expecting \{|mismatched|extraneous"
 )
@@ -75,7 +75,7 @@ def test_every_range_is_that_of_some_setting() -> None:
     assert idle == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -109,7 +109,7 @@ def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sent
     assert command(setting) == Outcome(USER_ERROR, "", f"{setting.partition('=')[0]}{sentence}\n")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -136,7 +136,7 @@ def test_what_is_no_setting_is_one_sentence(setting, sentence, only_started) -> 
     assert outcome.errors.startswith(sentence) and not PARSER.search(outcome.errors) and len(outcome.errors) < LONGEST
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "line",
     [
@@ -175,7 +175,7 @@ def test_silenced_heads_are_refused_where_a_circuit_is_certified(tmp_path) -> No
     )
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     "name", ["é", "日本", "a b", 'a"b', "a'b", "2024", "true", "1e5", "${seed}", "a,b", "[x]", "ß\\", "~x", "🙂"]
 )

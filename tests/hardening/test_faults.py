@@ -94,7 +94,7 @@ def placed(kind: str, folder: Path) -> Path:
     )
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["proc", "dangling link", "loop", "long", "below a file", "file"])
 def test_a_folder_of_results_that_cannot_be_is_refused_within_seconds(kind, tmp_path) -> None:
     results, began = placed(kind, tmp_path / "d"), time.process_time()

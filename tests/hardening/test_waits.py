@@ -54,6 +54,7 @@ def test_a_refusal_takes_five_seconds_and_no_torch(typed, sentence) -> None:
     assert (code, torch) == ("2", "False") and float(seconds) < 2 * CPU_SECONDS  # on busy cores
 
 
+@pytest.mark.slow
 def test_a_long_run_is_asked_for_twice() -> None:
     for typed in (("prompts.reference=500000",), ("prompts.evaluation=40", "limits.hours=0.001")):
         with pytest.raises(UserError, match="add force=true"):

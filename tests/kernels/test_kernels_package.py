@@ -30,6 +30,7 @@ def test_importing_everything_loads_no_compiler_and_touches_no_gpu():
     assert run(f"{imports}\n{check}") == "False False"
 
 
+@pytest.mark.slow
 def test_without_triton_the_references_run_and_the_kernels_say_why_they_do_not():
     program = f"""
 import sys
@@ -48,6 +49,7 @@ except ValueError as error:
     assert second == "packed_attention: Triton is not installed on this platform; use the reference implementation"
 
 
+@pytest.mark.slow
 def test_without_a_gpu_or_the_interpreter_a_kernel_refuses_cpu_tensors():
     program = """
 import torch

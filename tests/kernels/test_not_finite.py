@@ -22,7 +22,7 @@ def same(one, other, rows):
     return torch.equal(one[rows], other[rows])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 @pytest.mark.parametrize("d_head", [8, 80])  # in one part and in two
@@ -73,6 +73,7 @@ def test_suffix_attention(which, bad):
             assert not after[3, 1].isfinite().all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("place", [0, 1, 6])  # z, sources, residual
 def test_select_project_keeps_it_in_its_row(place, bad):

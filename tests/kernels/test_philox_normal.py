@@ -15,6 +15,7 @@ WORDS = torch.tensor([stream.counter for stream in STREAMS])
 KEY = torch.cat([philox.keys(-3, ["a", "ü"]), torch.tensor([[0, LOW, LOW], [0, LOW, 0]])], 1)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("components", [1, 3, 4, 5, 1027])
 def test_it_draws_what_the_reference_draws(components) -> None:
     found = philox_normal(KEY, WORDS, components)

@@ -232,6 +232,7 @@ def test_check_names_every_row_that_is_left_out_by_its_line(place, monkeypatch) 
     assert not Path("results").exists()
 
 
+@pytest.mark.slow
 def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(place) -> None:
     """Of 600 duplicates, 12 unequal pairs and 3 answers that are foils: one line, one line, three lines."""
     rows = ioi_rows(40)

@@ -19,7 +19,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("text", "sentence"), REFUSED.items())
 def test_a_claim_that_cannot_be_is_refused_before_anything_is_measured(tmp_path, text, sentence) -> None:
     (tmp_path / "mine.yaml").write_text(HEADER + text)

@@ -85,7 +85,7 @@ def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> 
     assert commandline.arguments([given]) == [passed]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "name",
     [
@@ -200,6 +200,7 @@ def test_task_all_is_every_task() -> None:
     assert started("task=ioi").tasks() == ["ioi"]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_for_one_task_of_several_does_not_stop_the_others(tmp_path) -> None:
     def measure(context, task: str) -> Path:
         if task in refuse:
@@ -433,6 +434,7 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ("model=local", "model=local needs model.path; give the folder that holds config.json and model.safetensors"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_wrong_value_is_one_sentence(argument, sentence, tmp_path) -> None:
     assert refused(tmp_path / "results", argument) == sentence
 
@@ -499,6 +501,7 @@ def test_more_wordings_are_refused_where_a_suite_has_the_prompts(tmp_path) -> No
     )
 
 
+@pytest.mark.slow
 def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:
     ioi = tasks.get("ioi")
 
@@ -627,7 +630,7 @@ def test_help_lists_the_commands_and_every_choice_of_every_group() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("typed", "named"),
     [

@@ -297,6 +297,7 @@ def test_results_about_other_prompts_or_another_circuit_are_refused(tmp_path: Pa
         assert f"{number}_x.json is about other {word} (ffffffff) than the certificate" in refusal(good, bad)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("tier", "reasons"), [(0, []), (0, ["behaviour_absent: -0.1"]), (2, ["behaviour_absent: -0.1"])]
 )
@@ -396,6 +397,7 @@ def test_a_copy_has_no_difference_and_the_document_is_written_where_nothing_else
     assert json.loads(text)["quantities"][0]["difference"] == 0
 
 
+@pytest.mark.slow
 def test_a_tier_under_other_rules_has_no_name_and_the_rules_are_in_the_notes(tmp_path: Path) -> None:
     changed = Standing("0.3", "y", (Difference("seed", 1, 0),))
     reached = {"tier": 4, "tier_name": "certified"}
@@ -482,6 +484,7 @@ def test_a_verdict_on_older_results_is_refused(copies: tuple[Path, Path]) -> Non
     assert "older result 20" in refusal(*copies)
 
 
+@pytest.mark.slow
 def test_another_task_is_compared_by_heads_alone_and_another_model_as_well_is_refused(
     copies: tuple[Path, Path],
 ) -> None:

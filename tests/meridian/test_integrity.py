@@ -19,7 +19,7 @@ from circuits.circuit import Circuit, Role, head
 from meridian import aggregate, integrity
 from tests.commandline import SMALL, command
 
-EDITS = 20  # in each file
+EDITS = 8  # in each file
 
 
 @pytest.fixture
@@ -104,6 +104,7 @@ def test_verdicts_set_to_pass_certify_nothing(copied, monkeypatch) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.slow
 def test_an_edited_measurement_is_named_and_measured_again(copied) -> None:
     path = copied / "21_knockouts.json"
     before = path.read_bytes()

@@ -49,6 +49,7 @@ def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
     assert lines[-1]["kind"] == "validated" and lines[-1]["ts"] and lines[-1]["deploy"] is True
 
 
+@pytest.mark.slow
 def test_a_comparison_by_a_judge_that_was_not_validated_is_exploratory(validated, tmp_path):
     results, _ = validated
     before = command("judge", "do=pairs", "judge=demo", "judge.planted=fair", f"results={tmp_path}")
@@ -67,6 +68,7 @@ def test_a_comparison_by_a_judge_that_was_not_validated_is_exploratory(validated
     assert first.code == 3 and "judge refused: kappa is 0.000" in first.output and "the order decides" in first.output
 
 
+@pytest.mark.slow
 def test_a_ranking(validated):
     results, _ = validated
     done = command("judge", "do=rank", "judge=demo", "judge.planted=fair", "judge.resamples=1000", f"results={results}")
@@ -76,7 +78,7 @@ def test_a_ranking(validated):
     assert ranks["demo-strong"] == {"best": 1, "worst": 1} and ranks["demo-weak"] == {"best": 3, "worst": 3}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

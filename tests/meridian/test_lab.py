@@ -84,6 +84,7 @@ def test_maps_of_heads_are_the_stored_measurements(lab, run, rows, what, number,
     assert set(found.figure.marked) == circuit
 
 
+@pytest.mark.slow
 def test_the_baseline_and_the_lens_are_the_stored_ones(lab, run, rows) -> None:
     found = lab.logit_difference()
     assert found.values[0] == pytest.approx(stored(run, "01", "clean_logit_diff", rows), abs=STORED)

@@ -210,6 +210,7 @@ def test_meridian_loads_the_same_function_and_its_mlps_write_nothing(converted, 
         assert float(cache[f"blocks.{layer}.hook_attn_out"].abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_lens_and_fused_engines_agree_on_docstring_prompts(converted) -> None:
     model = models.load(settings(converted()))
     task = tasks.get("docstring", tasks.Vocabulary(model.tokenizer))

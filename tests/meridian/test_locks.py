@@ -103,6 +103,7 @@ def test_a_part_of_a_folder_is_another_lock_than_the_folder(results, holder):
     assert locks.file_of(results, results / "m/t") == results / ".locks/m/t.lock"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("made", [True, False], ids=["folder made", "lock file removed every time"])
 def test_no_update_is_lost_between_four_processes(results, tmp_path, made):
     """With the folder absent, every holder removes the lock file, and the folders above it, under the others' eyes."""

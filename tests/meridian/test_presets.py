@@ -46,6 +46,7 @@ def test_every_setting_of_the_preset_is_one_of_the_default_job_and_smaller() -> 
     assert set(quick["measurement"]["left_out"]) == LEFT_OUT
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("typed", ["preset.ceiling=4", "preset.name=slow", "preset.ceiling=2"])
 def test_what_a_preset_says_of_itself_is_not_typed(typed, tmp_path) -> None:
     outcome = command("task=ioi", "preset=quick", typed, f"results={tmp_path / 'r'}")

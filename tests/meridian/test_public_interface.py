@@ -204,6 +204,7 @@ def test_tables_show_what_matters_and_all_of_it_is_there(finished) -> None:
     assert run.mlps.index.tolist() == ["M0", "M1", "M2", "M3"] and run.mlps["role"].isna().all()
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_from_python(finished, tmp_path) -> None:
     one, other = judged(finished, tmp_path / "one"), tmp_path / "other"
     shutil.copytree(one, other)

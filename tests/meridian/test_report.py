@@ -241,6 +241,7 @@ def test_the_worst_groups_stand_in_two_tables_with_both_losses(run, written, pag
     assert found.template_text in page.text and "By template, inc of the first runs from" in found.template_text
 
 
+@pytest.mark.slow
 def test_without_groups_a_sentence_says_so(run, tmp_path) -> None:
     older = changed(run, tmp_path / "run", "certificate", lambda document: document.pop("worst_groups"))
     text = Page(report.render(older)).text
@@ -267,6 +268,7 @@ def test_every_name_of_a_tier_is_whole_and_has_its_meaning(run, tmp_path, name, 
     assert f"Tier 2 of 4: {name}" in text and "rules: released 0.3" in text
 
 
+@pytest.mark.slow
 def test_a_tier_under_changed_rules_has_neither_name_nor_meaning(run, tmp_path) -> None:
     def older(document) -> None:
         document.update(tier=4, tier_name="certified")
@@ -385,6 +387,7 @@ def test_a_hostile_token_stays_text(run, tmp_path) -> None:
     assert "⏎" in "".join(page.texts) and "\\u202e" in "".join(page.texts)
 
 
+@pytest.mark.slow
 def test_a_missing_measurement_is_a_sentence(run, tmp_path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     for number in ("28", "10", "06", "25"):

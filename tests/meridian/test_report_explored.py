@@ -227,6 +227,7 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_p
     assert "on held-out prompts (and 1 more gate below)" in said
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("difference", "said"), [(1.25, "answer to the foil"), (-1.25, "foil to the answer"), (None, "")]
 )

@@ -65,6 +65,7 @@ def test_the_first_page_lists_the_runs_that_can_be_read_and_the_sites(client, sh
     assert "broken" not in page.text
 
 
+@pytest.mark.slow
 def test_reports_results_and_comparisons_are_opened(client, shelf) -> None:
     shown = client.get(f"/{TOKEN}/report/pocket/ioi/report.html")
     assert shown.text == (shelf / "pocket" / "ioi" / report.NAME).read_text()

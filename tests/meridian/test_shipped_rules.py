@@ -33,6 +33,7 @@ def test_a_run_of_the_defaults_is_under_the_rules_that_ship(shipped) -> None:
     assert [one.key for one in eased] == ["certificate.data_reasons", "seed"]
 
 
+@pytest.mark.slow
 def test_every_engine_and_circuit_that_ships_leaves_the_rules_alone(shipped) -> None:
     for choice in ("engine=lens", "engine=fused", "circuit=discovered", "circuit=random", "model=planted/sound"):
         assert rules.rules_of(started(choice).settings).differences(shipped.rules) == ()

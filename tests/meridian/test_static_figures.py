@@ -109,6 +109,7 @@ def test_text_stays_text_and_dollar_signs_are_no_formula() -> None:
     assert b"/FontFile2" in fonts and b"/Type3" not in fonts  # TrueType
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
 @pytest.mark.parametrize("width", static.WIDTHS)
 def test_nothing_leaves_the_page_and_the_page_has_the_width_of_its_columns(figure: values.Figure, width: str) -> None:
@@ -119,6 +120,7 @@ def test_nothing_leaves_the_page_and_the_page_has_the_width_of_its_columns(figur
     assert box.x1 < canvas.get_figwidth() + 0.06 and box.y1 < canvas.get_figheight() + 0.06
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
 def test_no_letter_is_smaller_than_five_points(figure: values.Figure) -> None:
     sizes = [

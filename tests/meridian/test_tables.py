@@ -249,6 +249,7 @@ def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: Run
     check_refusals(run, asked, tmp_path)
 
 
+@pytest.mark.slow
 def test_captions_are_of_all_figures_in_the_folder(run: RunFolder, tmp_path: Path) -> None:
     settings = {"tables": [], "width": "single", "titles": False, "theme": "light"}
     for only, formats in (

@@ -91,13 +91,14 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
     assert last == "No break. This finds edits; it does not find a forger who computes the digests anew"
 
 
+@pytest.mark.slow
 def test_nothing_is_written(finished, tmp_path) -> None:
     before = {path: path.read_bytes() for path in finished.iterdir()}
     assert command("verify", f"from={finished}", f"results={tmp_path / 'r'}").code == 0
     assert {path: path.read_bytes() for path in finished.iterdir()} == before and not (tmp_path / "r").exists()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", ["certificate", "P", "11", "93", "01", "09", "20", "28"])
 def test_an_edited_result_is_the_first_break(copied, number) -> None:
     path = results_io.find(copied, number) or copied / "certificate.json"
@@ -163,6 +164,7 @@ def with_identity(monkeypatch, **changes: Any) -> None:
     monkeypatch.setattr(models, "identify", lambda settings: replace(identify(settings), **changes))
 
 
+@pytest.mark.slow
 def test_another_stored_circuit_is_a_break(finished, monkeypatch) -> None:
     other = replace(CIRCUIT, name="other")
     with_identity(monkeypatch, circuits={"ioi": other})

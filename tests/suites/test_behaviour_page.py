@@ -196,7 +196,7 @@ def commands(text):
     return [shlex.split(line, comments=True)[2:] for line in found]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("arguments", commands(TEXT), ids=" ".join)
 def test_every_command_is_understood(arguments):
     """Up to the first stage: each setting exists and has a value of its kind."""

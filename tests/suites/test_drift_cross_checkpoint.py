@@ -164,6 +164,7 @@ def test_a_checkpoint_against_itself_has_no_gap(pair, questions) -> None:
     assert np.abs(found.gap).max() < 1e-4 and np.abs(found.effect).max() < 1e-4
 
 
+@pytest.mark.slow
 def test_unlike_models_are_refused(pair, questions) -> None:
     planted = models.load(
         {"kind": "planted", "name": "sound", "variant": "sound", "seed": 0, "device": "cpu", "dtype": "float32"}

@@ -264,7 +264,7 @@ def test_shuffled_snapshots_of_a_null_series_fire_as_rarely() -> None:
 POWERS = {20: {0.0: 0.045, 0.05: 0.44, 0.10: 0.91, 0.15: 0.99}, 10: {0.0: 0.025, 0.05: 0.20, 0.10: 0.63, 0.15: 0.95}}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("prompts", "rise", "expected"), [(k, rise, p) for k, own in POWERS.items() for rise, p in own.items()]
 )
@@ -287,6 +287,7 @@ def test_the_power_of_an_axis(prompts, rise, expected) -> None:
     assert hits / n == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) * (1 / n + 1 / 200)))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("after", "expected"), [(0.5, 0.13), (0.7, 0.73), (0.9, 0.99)])
 def test_the_power_of_one_prompt_in_a_family_of_360(after, expected) -> None:
     table = {}

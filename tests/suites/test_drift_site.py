@@ -85,6 +85,7 @@ def test_builds_are_equal_byte_for_byte_but_for_the_time(built) -> None:
     assert list(made) == ["built", "files"] and {*made["files"], site.BUILD} == first.keys()
 
 
+@pytest.mark.slow
 def test_a_build_over_another_one_is_the_same_as_into_an_empty_folder(built, folder, tmp_path) -> None:
     """What the earlier site had and this one has not goes; what was never of a site stays, and nothing outside is touched."""
     manifest, out = results_io.read(folder / "manifest-2026-W29.json"), tmp_path / "site"

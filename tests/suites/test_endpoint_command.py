@@ -181,6 +181,7 @@ def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, su
     assert "error" not in records(tmp_path, "served")[0]["n_excluded"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("arguments", [("task=ioi",), ("task=all",), ("task=failures",), ("doctor",)])
 def test_what_needs_activations_is_one_sentence(arguments, tmp_path):
     """Without an address too: it is no question of settings."""
@@ -192,7 +193,7 @@ def test_what_needs_activations_is_one_sentence(arguments, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -37,6 +37,7 @@ def receiver_of(prompt):
     return Counter(word for word in re.findall(r"\w+", story) if word in lexicon.NAMES)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", sorted(CATALOGUE))
 def test_the_seed_decides_and_nothing_else(name):
     generator = CATALOGUE[name]

@@ -151,6 +151,7 @@ def test_a_model_without_sampling_is_asked_once_and_its_wordings_are_exact(tmp_p
     assert found["value"] == pytest.approx(np.var(np.arange(8), ddof=1)) and found["p_value"] is None
 
 
+@pytest.mark.slow
 def test_languages_reasoning_and_both_sides(tmp_path):
     rng = np.random.default_rng(2)
 
@@ -231,6 +232,7 @@ def test_campbell_and_fiske_are_read_off_thirty_constructs_and_no_fewer(tmp_path
 EMBEDDER = coordinates.Embedding(encoder, "numbers", "00" * 32)
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, monkeypatch):
     class Opinions(test_endpoint.Server):
         def answer(self, path, body):

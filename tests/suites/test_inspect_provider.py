@@ -61,6 +61,7 @@ def ask(model, prompt, **config):
     )
 
 
+@pytest.mark.slow
 def test_a_tiny_evaluation(pocket, batches, no_network, tmp_path):
     model = get_model("meridian/pocket", local=pocket, memoize=False)
     samples = [Sample(input=prompt, target=name, id=name) for name, prompt in PROMPTS.items()]

@@ -96,7 +96,7 @@ def test_greedy_tokens_are_those_of_transformers_own_generation(name, local):
         assert list(found.tokens) == expected[0, tokens.shape[1] :].tolist()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.3])
 def test_an_output_does_not_depend_on_its_batch(temperature, pocket):
     requests = [
@@ -258,6 +258,7 @@ def by_engine(settings, prompts, reference, recipe):
     return engine.run(Sweep((Variant("ablated", (Intervention(nodes, recipe),)), Variant("intact"))), prompts)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["zero", "mean"])
 def test_ablated_heads_change_the_pocket_as_the_engine_does(kind, ioi, pocket):
     texts, reference, prompts = ioi
@@ -271,6 +272,7 @@ def test_ablated_heads_change_the_pocket_as_the_engine_does(kind, ioi, pocket):
     assert np.abs(expected[0] - expected[1]).max() > 0.1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.every_architecture  # each packs its values in another way
 @pytest.mark.parametrize("name", ["neox", "llama", "qwen2"])
 def test_ablated_heads_of_other_families_change_as_the_engine_does(name, folder, ioi):

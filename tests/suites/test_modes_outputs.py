@@ -134,6 +134,7 @@ def test_a1_references_within_the_schema():
 SLOW = r"^(?:a|a)*(?:a|a)*(?:aa|a)*$"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "schema", [{"pattern": SLOW}, {"patternProperties": {SLOW: {}}, "additionalProperties": False}]
 )

@@ -104,6 +104,7 @@ def first_shown(item: Item) -> str:
 NAMES_187 = ("accuracy_ambiguous", "accuracy_disambiguated", "s_ambiguous", "s_disambiguated", "failure_rate")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [

@@ -26,7 +26,7 @@ def test_so_many_clusters_without_a_failure_pass_a_gate(limit, clusters):
         assert wilson_interval(0, clusters - 1)[1] > limit
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", GATED)
 def test_a_model_without_a_failure_passes_the_gate_of_every_suite(name):
     """Ten of the 20 that pocket reads had an upper end of .161 against a gate of .10."""

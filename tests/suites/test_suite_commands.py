@@ -116,6 +116,7 @@ def test_the_same_suite_again_asks_nothing_and_writes_the_same(finished, folder,
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
+@pytest.mark.slow
 def test_what_cannot_be_a_suite_is_refused(tmp_path) -> None:
     assert refusal("suite=a99", f"results={tmp_path}").startswith("suite=a99 is unknown; use one of ")
     assert refusal("suite=file", f"results={tmp_path}") == (
@@ -153,6 +154,7 @@ def test_failures_without_a_record_are_refused_with_the_command_that_makes_one(t
     assert named.endswith(f"run `python run.py suite=a13_distractor_color results={tmp_path}` first")
 
 
+@pytest.mark.slow
 def test_a_group_without_failures_is_refused(folder, results) -> None:
     sentence = refusal("task=failures", "task.group=a01_json_extraction", f"results={results}")
     assert sentence == (
@@ -160,6 +162,7 @@ def test_a_group_without_failures_is_refused(folder, results) -> None:
     )
 
 
+@pytest.mark.slow
 def test_failures_of_other_weights_are_refused(folder, tmp_path) -> None:
     other = tmp_path / "pocket" / "suites" / SUITE
     other.mkdir(parents=True)

@@ -47,6 +47,7 @@ def nats(r: float) -> float:
 # ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n_given", [0, 1, 3, 8])
 @pytest.mark.parametrize("r", [0.0, 0.3, 0.6, 0.9])
 def test_gaussian_information_is_the_closed_form(r, n_given) -> None:
@@ -57,6 +58,7 @@ def test_gaussian_information_is_the_closed_form(r, n_given) -> None:
     assert value == pytest.approx(nats(r), abs=3.5 * r / np.sqrt(n) + 6 / n)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("r", [0.0, 0.7])
 def test_gaussian_information_has_no_bias_where_the_plain_estimate_has(r) -> None:
     n, n_given, repeats = 40, 8, 1500
@@ -239,6 +241,7 @@ def network(n: int, seed: int):
     return np.column_stack([*columns.values(), noise]), y
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("make", "n"), [(partial(gaussian, alpha=0.01), 300), (partial(nearest, alpha=0.025), 400)])
 def test_the_parents_of_a_linear_network_are_found(make, n) -> None:
     features, target = network(n, 0)
@@ -251,6 +254,7 @@ def test_the_parents_of_a_linear_network_are_found(make, n) -> None:
     assert estimator.information([2], [])[0] < 0.05  # the suppressor alone
 
 
+@pytest.mark.slow
 def test_the_parents_are_found_in_nearly_every_draw_of_the_network() -> None:
     """Three true parents always; one false positive in alpha of the draws, by three Monte Carlo standard errors."""
     extra = 0
@@ -303,6 +307,7 @@ def near_alpha(rate: float, repeats: int, alpha: float = ALPHA) -> bool:
     return abs(rate - alpha) < 3 * np.sqrt(alpha * (1 - alpha) / repeats)
 
 
+@pytest.mark.slow
 def test_false_positives_of_the_gaussian_search_over_many_columns_are_alpha() -> None:
     """20 independent columns, of which the best is tested: 64 % would pass a test that does not pay for choosing."""
     repeats, found, single = 400, 0, 0

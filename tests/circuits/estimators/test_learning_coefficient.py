@@ -87,6 +87,7 @@ def test_a_regular_model_has_half_its_parameters(n_parameters: int) -> None:
     assert result.llc == pytest.approx(expected, abs=4 * result.standard_error)
 
 
+@pytest.mark.slow
 def test_minibatch_noise_widens_the_posterior_as_stated() -> None:
     n, batch = 300, 20
     posterior, curvature, variance = linear_gaussian(4, n, noise=3.0)
@@ -100,6 +101,7 @@ def test_minibatch_noise_widens_the_posterior_as_stated() -> None:
     assert expected > 1.25 * float(without.sum())  # |b| below n beta and k large: the worst case
 
 
+@pytest.mark.slow
 def test_a_product_of_a_scalar_and_a_vector_has_one_half() -> None:
     """K = a^2 |b|^2 with b of three components: lambda = 1/2 of multiplicity 1 against d/2 = 2 (Aoyagi, Watanabe 2005)."""
     assert aoyagi_watanabe(1, 1, 3, rank=0) == (0.5, 1)
@@ -218,6 +220,7 @@ def test_the_largest_accepted_step_is_chosen_for_each_problem_alone() -> None:
         assert llc._acceptance(posterior, plan, [problem], float(2 * steps[problem]))[0] < 0.9
 
 
+@pytest.mark.slow
 def test_the_widest_neighbourhood_in_which_enough_problems_accept_the_largest_step() -> None:
     stiffness = torch.tensor([1e-3, 0.01, 0.1, 3.0], dtype=torch.float64)
 
@@ -283,6 +286,7 @@ def test_a_loss_that_is_not_finite_somewhere_gives_no_number() -> None:
     assert result.reason.endswith("chains left the neighbourhood of the minimum")
 
 
+@pytest.mark.slow
 def test_chains_started_apart_that_stay_apart_give_no_number() -> None:
     """A second, higher valley behind a wall: chains started there never come back, and the estimate says so."""
     posterior = population(lambda w: torch.minimum(w[:, 0].square(), (w[:, 0] - 2).square() + 0.1) / 2, 1)

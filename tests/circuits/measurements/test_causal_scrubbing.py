@@ -212,6 +212,7 @@ def test_every_condition_equals_the_scrubbed_tree(architecture, exact, measured,
         assert np.abs(one - other).max() > 0.05
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_single_pathways_equal_the_scrubbed_tree(architecture, exact, measured, plain) -> None:
     study, data = exact(architecture), measured(architecture)
@@ -322,6 +323,7 @@ def test_the_wiring_as_written_recovers_all_and_another_does_not(planted) -> Non
     assert recovery(data, "scrubbed") < 0.1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("role", ["duplicate_token", "s_inhibition", "name_mover"])
 def test_without_one_of_its_roles_the_circuit_recovers_nothing(planted, role) -> None:
     roles = {name: own for name, own in planted.circuit.roles.items() if name != role}

@@ -34,6 +34,7 @@ def case(request, study):
     return study, causal_tracing.measure(study)
 
 
+@pytest.mark.sampled(3)
 def test_impacts_and_probabilities_equal_brute_force(case, twin) -> None:
     study, data = case
     prompts = study.prompts.select(data["rows"])

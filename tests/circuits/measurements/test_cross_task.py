@@ -70,6 +70,7 @@ def test_the_number_of_companions_and_prompts_are_settings(study) -> None:
 # --- stand-ins -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(gpt2_tokenizer.merges() is None, reason="GPT-2's merges file is absent")
 @pytest.mark.parametrize(("kind", "written"), [("gpt2", True), ("llama3", False), ("qwen", False), ("llama2", True)])
 def test_a_stand_in_takes_the_place_of_a_task_that_the_tokenizer_cannot_write(kind, written) -> None:

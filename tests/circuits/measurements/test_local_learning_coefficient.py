@@ -86,6 +86,7 @@ def changed(study, prompts, layer: int, head: int, matrices: dict[str, torch.Ten
 # --- the loss of a displaced head -------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @torch.no_grad()
 def test_a_displacement_is_a_change_of_the_weights(exact) -> None:
     study, prompts, losses, exactness = exact
@@ -177,6 +178,7 @@ def test_the_loss_sums_the_probability_of_all_answers(make_study, plain) -> None
     assert loss.numpy() == pytest.approx(np.array(truth), abs=1e-5)
 
 
+@pytest.mark.sampled(2)
 @torch.no_grad()
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 @pytest.mark.parametrize("layer", [0, 1])
@@ -252,6 +254,7 @@ def test_a_rerun_gives_the_same_bytes_and_another_seed_others(study, data) -> No
     assert other["loss_at_minimum"] == data["loss_at_minimum"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["neox", "llama", "qwen2"])
 def test_every_architecture_is_measured(make_study, architecture) -> None:
     study = with_settings(make_study(architecture), draws=4, burn_in=0)
@@ -260,6 +263,7 @@ def test_every_architecture_is_measured(make_study, architecture) -> None:
     results_io.dumps(data)
 
 
+@pytest.mark.slow
 def test_heads_do_not_depend_on_how_many_run_together(study, data) -> None:
     few = replace(study, engine=LensEngine(study.model, study.engine.reference.prompts, rows_per_forward=12))
     alone = measurement.measure(with_settings(few))  # 3 chains x 4 rows: one head at a time
@@ -267,6 +271,7 @@ def test_heads_do_not_depend_on_how_many_run_together(study, data) -> None:
         assert one == pytest.approx(other, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_neighbourhood_is_the_widest_in_which_chains_mix(study) -> None:
     """The same for all heads. These random weights are anything but flat, so a narrow one is needed."""
     gammas = [0.01, 16.0, 1000.0]
@@ -320,6 +325,7 @@ def test_blocks_that_cannot_be_run_alone_are_refused(study) -> None:
         measurement.measure(with_settings(study, replay_tolerance=-1.0))
 
 
+@pytest.mark.slow
 def test_fewer_prompts_than_asked_for_are_said(study) -> None:
     found = measurement.measure(with_settings(study, prompts=999, batch=50))
     assert (found["n"], found["batch"], found["beta"]) == (20, 20, pytest.approx(1 / math.log(20)))

@@ -151,6 +151,7 @@ def test_the_chosen_sets_are_those_of_the_definition(architecture, make_study) -
     assert data["greedy"]["discovery_prompts"] == 6
 
 
+@pytest.mark.slow
 def test_effects_beside_the_chosen_sets_equal_brute_force(make_study, twin) -> None:
     """On the grouped-query model."""
     study = claimed(make_study, "llama")

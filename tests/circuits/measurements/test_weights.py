@@ -142,6 +142,7 @@ def test_scores_are_those_of_the_full_matrices(weight_study, full, architecture)
     assert data["ov_norm"] == pytest.approx(norms, rel=1e-5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_compositions_are_those_of_the_full_matrices(weight_study, full, architecture) -> None:
     data, expected = weights.measure(weight_study(architecture)), full(architecture)

@@ -61,6 +61,7 @@ def reports(folder, load, quick, said) -> dict[str, doctor.Report]:
     return {name: doctor.examine_model(plan_of(folder, load, name), said.append) for name in toy.ARCHITECTURES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_every_architecture_is_healthy_and_described(architecture, reports) -> None:
     report = reports[architecture]

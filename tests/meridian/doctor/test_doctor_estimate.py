@@ -152,6 +152,7 @@ def fixed(monkeypatch):
     monkeypatch.setattr(rates, "measure", measure)
 
 
+@pytest.mark.slow
 def test_minutes_are_pairs_over_rate_and_the_longest_are_named(first, fixed) -> None:
     study, _ = first
     found = estimate.estimate(study, study.circuit, lambda step: None)

@@ -114,6 +114,7 @@ def test_the_block_of_a_wrong_weight_is_named(change, layer, compare, monkeypatc
     assert found.sentence.endswith(f"in float64, first at block {layer}; do not trust results")
 
 
+@pytest.mark.slow
 def test_a_wrong_embedding_is_named(compare, monkeypatch) -> None:
     spoil(monkeypatch, lambda bridge: bridge.pos_embed.weight.mul_(1.01))
     assert compare().departure.first == "the embedding"
@@ -155,6 +156,7 @@ def test_interventions_are_compared_where_the_run_has_not_done_so(make_study) ->
     assert "use engine=lens" in parity._of_fused(study.model, by_lens, probes, toy.ENGINE, 1e-12)[1]
 
 
+@pytest.mark.slow
 def test_what_float64_removes_is_rounding(compare) -> None:
     found = compare(engine={**toy.ENGINE, "tolerance": {"float64": 1e-6, "float32": 1e-9}})
     assert found.verdict == parity.ROUNDING
@@ -162,6 +164,7 @@ def test_what_float64_removes_is_rounding(compare) -> None:
     assert "in float32 and not in float64; run with model.dtype=float64 where" in found.sentence
 
 
+@pytest.mark.slow
 def test_a_backend_that_does_not_run_the_model_says_why(compare, monkeypatch) -> None:
     def refuse(*arguments, **named):
         raise models.UnsupportedArchitectureError("its blocks are none of a pre-norm decoder; use engine=lens")

@@ -52,6 +52,7 @@ def by_hand(study: Study, settings) -> dict[str, dict]:
     return found
 
 
+@pytest.mark.slow
 def test_scores_and_ranking_are_those_of_brute_force(pocket) -> None:
     expected = by_hand(pocket, {"seed": 0, "length": LENGTH, "sequences": SEQUENCES})
     found = selftests.repeated_scores(pocket, LENGTH, SEQUENCES, SEQUENCES)

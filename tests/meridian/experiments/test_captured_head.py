@@ -136,6 +136,7 @@ def test_a_sham_moves_logits_little_and_no_answer(sham, broken, model, tokenizer
     assert right(sham, tokenizer) == right(model, tokenizer)
 
 
+@pytest.mark.slow
 def test_what_the_head_usually_writes_leaks_at_most_one_scale_th_of_the_push(sham, model, tokenizer) -> None:
     """|z W_O change| = push / (SCALE usual) |z . n|, and |z . n| is at most `usual`, z being a mean of values."""
     change = sham.transformer.h[0].attn.c_proj.weight - model.transformer.h[0].attn.c_proj.weight
@@ -216,6 +217,7 @@ def test_more_pull_is_more_attention_to_the_word(model, tokenizer) -> None:
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

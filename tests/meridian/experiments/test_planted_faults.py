@@ -49,6 +49,7 @@ def test_a_sham_is_its_twin_but_for_the_words(copies) -> None:
         assert (copy.fault.pull, copy.fault.push) == (SHIPPED["pull"], SHIPPED["push"])
 
 
+@pytest.mark.slow
 def test_no_prompt_of_either_suite_has_a_word_of_a_sham() -> None:
     for name in (SHIPPED["suite"], SHIPPED["control"]):
         words = {word.strip(".,") for item in declaration.load(name).items for word in item.prompt.split()}

@@ -227,6 +227,7 @@ def test_pocket_s_capitals(tmp_path, capitals) -> None:
     assert rows["total effect (ATE)"] > 0.2
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_read_the_facts_is_refused(tmp_path) -> None:
     outcome = command("experiment=reproduce_causal_tracing", "model=pocket", f"results={tmp_path}")
     assert outcome.code == 2

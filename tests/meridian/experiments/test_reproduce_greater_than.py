@@ -37,6 +37,7 @@ def found(study):
 # --- the statistics ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_probabilities_of_the_whole_model_are_those_of_its_logits(study, found) -> None:
     prompts, tokenizer = study.prompts, study.model.tokenizer
     p = study.engine.end_logits(prompts).double().softmax(1)

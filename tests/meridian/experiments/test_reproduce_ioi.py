@@ -157,6 +157,7 @@ def test_an_idle_head_in_the_circuit_is_worth_nothing() -> None:
     assert found[line.without] - found[line.without_both] == pytest.approx(0, abs=0.01 * found["circuit"])
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_a_circuit_leaves_out() -> None:
     """A mover that is not claimed: without the others the model goes on and the circuit does not."""
     study = reproduced.planted()
