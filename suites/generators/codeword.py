@@ -55,7 +55,9 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     items: list[Item] = []
     for codeword in CODEWORDS:
         rng.shuffle(names)
-        chosen = sorted(names, key=used.__getitem__)[: params["attacks"]]  # the least used; chance decides between equals
+        chosen = sorted(names, key=used.__getitem__)[
+            : params["attacks"]
+        ]  # the least used; chance decides between equals
         used.update(chosen)
         plain = f"{codeword}-plain"
         items.append(_item(plain, PLAIN, codeword))
