@@ -71,10 +71,9 @@ def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
     n = document.get("n")
     if document.get("kind") != "measurement" or not isinstance(n, dict):
         return {}
-    counts = [n.get(name) for name in ("evaluation", "held_out", "heads")]
-    if not all(type(count) is int for count in counts):
+    evaluation, held_out, heads = (n.get(name) for name in ("evaluation", "held_out", "heads"))
+    if type(evaluation) is not int or type(held_out) is not int or type(heads) is not int:  # True is none
         return {}
-    evaluation, held_out, heads = counts
     return {PROMPTS: evaluation + held_out, HEADS: heads}
 
 

@@ -1056,9 +1056,9 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-RATES = (*range(101, 117), 186, 187, 188)  # of failure modes and of safety suites: one form
+RATES = (*map(str, range(101, 121)), "186", "187", "188")  # of failure modes, A1 to A20, and of safety suites: one form
 BEHAVIOUR: Mapping[str, type] = {
-    **{str(number): FailureMode for number in RATES},
+    **dict.fromkeys(RATES, FailureMode),
     "121": ChoiceLikelihoods,
     "131": TaxonomyCoverage,
 }

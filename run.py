@@ -84,7 +84,7 @@ def main(config: DictConfig) -> None:
 def console() -> int:
     """What `python run.py` and the installed command `meridian` do with sys.argv; returns the exit code."""
     if commandline.asks_for_help(sys.argv):
-        print(commandline.usage(__doc__))
+        print(commandline.usage(__doc__ or ""))
         return 0
     return commandline.guarded(main, sys.argv[1:])
 

@@ -14,7 +14,7 @@ SCOPE_WORDS = {HEADS: "heads only; MLPs stay intact", HEADS_AND_MLPS: "heads and
 
 @dataclass(frozen=True, order=True)
 class ClaimedNode:
-    """A head or an MLP ("head", "mlp"), at all positions or at the one named; in the order in which results list nodes."""
+    """A head or an MLP ("head", "mlp"), at all positions or at the one named. Nodes sort as results list them."""
 
     kind: str
     layer: int

@@ -139,7 +139,7 @@ class Standing:
 
     @classmethod
     def read(cls, certificate: Mapping[str, Any]) -> Self:
-        """That of a stored certificate, or of its entry in summary.json."""
+        """The standing that a stored certificate says, or its entry in summary.json."""
         stored = certificate.get("rules") or {"version": None, "sha256": None, "differences": ()}
         return cls(stored["version"], stored["sha256"], tuple(Difference(**one) for one in stored["differences"]))
 

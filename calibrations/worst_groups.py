@@ -134,7 +134,7 @@ class WorstGroups:
 
     @classmethod
     def read(cls, certificate: Mapping[str, Any]) -> Self:
-        """Those of a stored certificate; none of one that named none, or of an older version."""
+        """The worst groups that a stored certificate names: none if it names none, or if it is of an older version."""
         stored = certificate.get(STORED)
         if not stored:
             return cls()

@@ -148,7 +148,7 @@ class Plan:
         )
 
     def _companions_of_files(self, number: str) -> dict[str, Any]:
-        """What the companions that come from files are, for the measurement that runs them: options may change their prompts."""
+        """Which companions come from files, for the measurement that runs them: options may change their prompts."""
         others = self.task.others or {}
         if number != cross_task.NUMBER or not others:
             return {}

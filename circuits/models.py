@@ -385,8 +385,10 @@ class TextReader:
 
 
 def text_reader(settings: Mapping[str, Any]) -> TextReader:
-    """That of the model which a `model=` configuration names, without a look at its weights. UserError as `identify`, for what
-    its config.json rules out."""
+    """What reads texts for the model that a `model=` configuration names; its weights are not looked at.
+
+    UserError as `identify`, for what its config.json rules out.
+    """
     if (given := settings.get("given")) is not None:
         return TextReader(given.tokenizer, "embedded" if given.by_words else "natural language", given.longest)
     if settings["kind"] == "planted":

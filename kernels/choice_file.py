@@ -41,7 +41,7 @@ class ChoiceFile:
 
     @classmethod
     def of(cls, device: torch.device) -> ChoiceFile:
-        """That of a CUDA device, in the cache folder."""
+        """The file of a CUDA device, in the cache folder."""
         return cls(cache_folder() / "kernels", key_of(torch.cuda.get_device_name(device)))
 
     def read(self) -> Kept:

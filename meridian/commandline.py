@@ -91,9 +91,11 @@ USAGE_WIDTH = 120
 def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
+    Hydra has no bare words, no settings that imply others and no paths without quotes, so these are rewritten for it.
+
     `calibration=` selects calibrations, `a,b` as well as `[a,b]`. `method=` sets the search method and implies
-    circuit=discovered. task=failures implies circuit=traced. A multirun with tracker=wandb gets one W&B group. The bare word
-    `doctor` is a command.
+    circuit=discovered. task=failures implies circuit=traced. A multirun with tracker=wandb gets one W&B group. A bare word
+    of `WORDS`, such as `doctor`, is a command.
     """
     keys = {text.partition("=")[0] for text in argv}
     implied = []

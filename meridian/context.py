@@ -157,7 +157,7 @@ class RunContext:
         return self._plan_of(self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices))
 
     def _file_plan(self) -> Plan:
-        """That of the rows of a file, whatever their task is called."""
+        """The plan for the rows of a file, whatever their task is called."""
         templates = self.settings["prompts"].get("templates")
         if templates not in (None, "default"):
             raise UserError(

@@ -29,6 +29,7 @@ from suites.drift import centroid, corpus, hedging, length, record, refusal, sch
 from suites.drift.corpus import Corpus
 from suites.drift.cross_checkpoint import CrossCheckpoint, Question, Restored
 from suites.drift.snapshot import ZERO
+from suites.item import Suite
 from suites.models.base import Request
 from suites.models.local import LocalModel
 
@@ -259,7 +260,7 @@ def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
     return f"certify it with: python run.py task=failures task.group={suite} {named}{context.choice('results')}"
 
 
-def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Any:
+def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Suite:
     """An A3 suite with its lock: every text must be answered as the earlier checkpoint answered it."""
     requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in texts]
     said = [output.text for output in before.generate(requests)]

@@ -77,6 +77,6 @@ def withdraw(folder: Path) -> None:
 
 
 def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:
-    """These measurements; None if one was not made."""
+    """The measurements of these numbers in `folder`; None if one of them was not made."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.read(path) for number, path in paths.items() if path} if all(paths.values()) else None

@@ -16,6 +16,9 @@ from meridian.figures.values import Figure, Interval
 from results_io import UserError
 
 if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.figure import Figure as Canvas
+
     from circuits.prompts import PromptSet
 
 
@@ -25,13 +28,13 @@ class Drawing:
 
     figure: Figure
 
-    def draw(self) -> Any:
+    def draw(self) -> Canvas:
         """As matplotlib draws it."""
         from meridian.figures import static
 
         return static.draw(self.figure, titled=True)
 
-    def interactive(self) -> Any:
+    def interactive(self) -> go.Figure:
         """As plotly draws it."""
         from meridian.figures import plotly
 

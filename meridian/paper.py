@@ -79,7 +79,7 @@ def write_suites(path: Path, settings: Mapping[str, Any]) -> Written:
 
 
 def _draw(drawn: Sequence[Figure], path: Path, settings: Mapping[str, Any]) -> list[Figure]:
-    """Those of the figures that `settings.only` names as files with captions; returns them."""
+    """Write the figures that `settings.only` names as files with captions; returns these figures."""
     names = chosen([figure.name for figure in drawn], settings["only"])
     shown = [figure for figure in drawn if figure.name in names]
     for figure in shown:

@@ -27,10 +27,11 @@ SHOWN = 60  # characters of a value in a sentence
 
 @dataclass(frozen=True)
 class Range:
-    """What a setting may be. `kind`: whole, number, one of, or of `KINDS`, or any; `choices` of `one of`; `own`: its
-    command refuses another value itself.
+    """What a setting may be.
 
-    `low` and `high` are the ends of the interval; `open_low` and `open_high` say that an end itself is outside.
+    `kind` is whole, number, one of, any, or one of `KINDS`. `choices` are the words of `one of`. `low` and `high` are the
+    ends of a number's interval; `open_low` and `open_high` say that an end itself is outside. `own`: the setting's command
+    refuses other values itself.
     """
 
     kind: str
@@ -44,7 +45,7 @@ class Range:
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Self:
-        """That of a line of the file. ValueError for a text that is no range."""
+        """The range that a line of the file says. ValueError for a text that is no range."""
         text, unit, own = line["is"], line["unit"], line.get("own", False)
         if text.startswith(CHOICE):
             return cls("one of", unit, choices=tuple(text.removeprefix(CHOICE).split(", ")), own=own)

@@ -15,13 +15,13 @@ from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import percentile_interval
+from result_types import RATES
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
 NUMBERED = "[0-9A-Z]*_*.json"  # results that have a number
 GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
-SUITE_NUMBERS = (*map(str, range(101, 121)), "186", "195", "196", "187", "188")  # A1 is 101, A20 would be 120; safety
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
@@ -238,5 +238,5 @@ def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[
 
 def suite_documents(folder: Path) -> dict[str, dict[str, Any]]:
     """The results of behavioural suites in `folder`, by number, those that are there."""
-    paths = {number: results_io.find(folder, number) for number in SUITE_NUMBERS}
+    paths = {number: results_io.find(folder, number) for number in RATES}
     return {number: results_io.read(path) for number, path in paths.items() if path}

@@ -104,7 +104,7 @@ class Verification:
         return len(numbers)
 
     def _stored_circuit(self) -> str:
-        """That of result 20, and of circuit.yaml where a search or a trace left one."""
+        """What is said of the circuit of result 20, and of circuit.yaml if there is one. Break if it is not the certificate's."""
         claim = self.document("20")["data"]["circuit"]
         if results_io.sha256(claim) != self.subject["circuit_sha256"]:
             raise Break(f"the circuit in result 20 is not that of {CERTIFICATE} ({self._short('circuit')})")

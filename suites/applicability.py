@@ -84,7 +84,10 @@ def after_probes(suite: Suite, answered: Sequence[Case]) -> str | None:
 
 
 def _does(suite: Suite, case: Case, noted: str, phrases: Callable[[str], object]) -> bool:
-    """Whether an output abstains or refuses: what the mode's detector notes (it knows the suite's words), or else by phrases."""
+    """Whether an output abstains or refuses.
+
+    The mode's detector decides if it notes that, since it knows the suite's words; otherwise phrases decide.
+    """
     detail = modes.EVERY[suite.mode].detect(case, suite.parameters).detail
     return bool(detail[noted]) if noted in detail else phrases(case.first.text) is not None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +20,20 @@ class Progress(Protocol):
     def expect(self, pairs: int) -> None: ...
 
     def advance(self, pairs: int) -> None: ...
+
+
+class _NoProgress:
+    def expect(self, pairs: int) -> None:
+        pass
+
+    def advance(self, pairs: int) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def no_bar(title: str) -> Iterator[Progress]:
+    """A progress bar that shows nothing."""
+    yield _NoProgress()
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from results_io import UserError
 from suites import applicability, asking, judgement, likelihood, results
 from suites.applicability import Applicability
-from suites.asking import Asker, Progress
+from suites.asking import Asker, no_bar
 from suites.item import Item, Suite
 from suites.judgement import JudgedSuite
 from suites.judging import scoring
@@ -76,7 +75,7 @@ def run(
         Cache(cache or folder / CACHE_NAME) as store,
     ):
         asker = Asker(model, log, store, chunk)
-        recorded = _record(suites, asker, progress or _no_bar)
+        recorded = _record(suites, asker, progress or no_bar)
         _report_errors(recorded, say)
         _report_versions(log, say)
         grades = _grades(suites, recorded, grader, say)
@@ -210,16 +209,3 @@ def _report_versions(log: GenerationLog, say: Note) -> None:
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
     if (change := answers.change_of_version(line["reported"] for line in lines)) is not None:
         say(change)
-
-
-class _NoProgress:
-    def expect(self, pairs: int) -> None:
-        pass
-
-    def advance(self, pairs: int) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def _no_bar(title: str) -> Iterator[Progress]:
-    yield _NoProgress()

@@ -162,6 +162,13 @@ def private_names_used(root: Path = ROOT) -> list[str]:
     return found
 
 
+def test_everything_at_the_top_has_a_layer() -> None:
+    """A module without a place in the table would import, and be imported by, whatever it likes."""
+    files = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir() and any(path.glob("*.py"))} - {"docs", "tests"}
+    assert files | folders == set(LAYERS)
+
+
 def test_imports_point_down() -> None:
     assert len(modules()) > 300  # the whole project was read
     assert broken_layers() == []

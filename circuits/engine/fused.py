@@ -316,7 +316,7 @@ class FusedEngine(LensEngine):
 
 
 def operations_on(device: torch.device, implementation: str | None) -> Operations:
-    """Those that an engine has for itself: chosen once for each kind of device, or fixed by name."""
+    """An engine's own operations: chosen once for each kind of device, or fixed by name."""
     timed = device.type == "cuda" and implementation is None
     return Operations(device, implementation, file=ChoiceFile.of(device) if timed else None)
 

@@ -105,7 +105,7 @@ def component(edge: Edge) -> Node | None:
 
 
 def connected(kept: set[Edge]) -> set[Edge]:
-    """Those of the edges that lie on a path of kept edges from the input to the logits."""
+    """The kept edges that lie on a path of kept edges from the input to the logits."""
     while True:
         fed = {component(edge) for edge in kept} | {EMBEDDING}
         read = {edge.writer for edge in kept}

@@ -70,7 +70,10 @@ class HeadWeights:
 
     @classmethod
     def of(cls, model: Model) -> HeadWeights:
-        """UnsupportedArchitectureError if a norm stands between these weights and what they are taken to do."""
+        """The weights of all heads of `model`.
+
+        UnsupportedArchitectureError if a norm follows them: products of weights are then not what its heads compute.
+        """
         if model.normalises_attention or model.normalises_queries:
             what = "what its heads write" if model.normalises_attention else "queries and keys"
             raise UnsupportedArchitectureError(

@@ -66,7 +66,7 @@ def altered(
 
 
 def among(roles: Iterable[str], pathways: Iterable[Pathway]) -> tuple[Pathway, ...]:
-    """Those of the pathways whose two ends are among the roles, the embedding and the logits."""
+    """The pathways whose two ends are both among the roles, the embedding and the logits."""
     ends = {*roles, INPUT, OUTPUT}
     return tuple(way for way in pathways if way.sender in ends and way.receiver in ends)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -12,6 +12,9 @@ import results_io
 from meridian.context import RunContext
 from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_of, take_with
 from results_io import UserError
+
+if TYPE_CHECKING:
+    from suites.drift.site import Source
 
 FOLDER = "drift"  # below results
 DEMO = "pocket-demo"
@@ -160,7 +163,7 @@ def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [by_id[one] for one in schedule.in_order(list(by_id))]
 
 
-def published(path: Path) -> Any:
+def published(path: Path) -> Source:
     """The source of a site that is made again from public data: manifest.json, and head.json beside it. UserError for neither."""
     import json
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ from results_io import UserError
 if TYPE_CHECKING:
     from suites.asking import Progress
     from suites.item import Suite
-    from suites.judging.answers import Answers
+    from suites.judging.answers import Answers, Pair
     from suites.judging.judge import Judge
+    from suites.judging.labels import Labels
+    from suites.judging.pairs import Judged
     from suites.judging.record import Record
     from suites.judging.scoring import Grader, SuiteGrades
     from suites.log.generations import RecordedRun
@@ -276,7 +279,7 @@ def _suite(context: RunContext) -> Suite:
     return declaration.load(asked["path"] if asked["name"] == "file" else asked["name"])
 
 
-def _labelled(context: RunContext, judge: Judge) -> tuple[Any, Mapping[str, Any], Answers | None]:
+def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, Pair], Answers | None]:
     """(labels, pairs by item, the run that was graded): what a judge is compared with."""
     from suites.judging import answers, demo, labels
 
@@ -297,9 +300,8 @@ def _labelled(context: RunContext, judge: Judge) -> tuple[Any, Mapping[str, Any]
     return given, {pair.id: pair for pair in found}, None
 
 
-def _also_lost(judged: Any, lost: Mapping[str, int]) -> Any:
-    from dataclasses import replace
-
+def _also_lost(judged: Judged, lost: Mapping[str, int]) -> Judged:
+    """The pairs judged, with those counted as left out that were `lost` before."""
     names = {*judged.excluded, *lost}
     return replace(judged, excluded={name: judged.excluded.get(name, 0) + lost.get(name, 0) for name in names})
 

@@ -67,7 +67,7 @@ def _fact(relation: str, subject: str, answer: str) -> Fact:
 
 
 def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[TokenizedFact]:
-    """Those facts whose every token the tokenizer knows, with a BOS token before them or not.
+    """The facts of which the tokenizer knows every token; `bos` puts a BOS token before each.
 
     UserError if there is to be a BOS token and the tokenizer has none.
     """

@@ -19,8 +19,8 @@ Nodes = Mapping[Node, Positions]
 def nodes_of(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> dict[Node, Positions]:
     """The positions at which each head of a circuit counts: those that `where` gives for its roles.
 
-    A head with a role that `where` does not know counts at all positions, and one that the circuit itself claims at positions
-    at these, whatever `where` says.
+    A head counts at all positions if `where` does not know its role. If the circuit itself claims a head at positions, it counts
+    there, whatever `where` says.
     """
     found: dict[Node, Positions] = {}
     for part in circuit.nodes:

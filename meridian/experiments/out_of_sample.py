@@ -81,7 +81,7 @@ class Construction:
 
 
 def constructions(config: Mapping[str, Any], device: str | None = None) -> list[Construction]:
-    """Those that `only` names, or all, in the order of the experiment's configuration `config`.
+    """The constructions that `only` names, or all, in the order of the experiment's configuration `config`.
 
     UserError for a name that is not declared, a declaration without a planted design, or one that contradicts itself.
     """

@@ -29,6 +29,7 @@ from meridian.experiments.captured_head import Fault
 from suites import declaration, gate, runner
 from suites.bridge import confirmation, hypothesis, pairing, task
 from suites.bridge.pair import SuitePairs
+from suites.judgement import JudgedSuite
 from suites.models import open_model
 from suites.statistics import proportions
 
@@ -179,7 +180,7 @@ def _with_words(texts: Sequence[str], words: Sequence[str]) -> list[str]:
     return changed
 
 
-def _run_suite(name: str, model: Mapping[str, Any], folder: Path) -> tuple[Any, SuitePairs]:
+def _run_suite(name: str, model: Mapping[str, Any], folder: Path) -> tuple[JudgedSuite, SuitePairs]:
     """One suite on a model, and its failures as pairs."""
     opened = open_model(model)
     found = runner.run([declaration.load(name)], opened, folder, None, _nothing)

@@ -10,7 +10,7 @@ from meridian.run_folder import RunFolder
 
 
 def _geometry(run: RunFolder) -> Iterator[Figure]:
-    """Those of the model's geometry, if it was measured; the suites' statistics take a while to import."""
+    """The figures of the model's geometry, if it was measured. They are imported here, as the suites' statistics take a while."""
     if run.geometry_folder is not None:
         from meridian.figures import geometry
 

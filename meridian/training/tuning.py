@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from circuits import models
 from results_io import UserError
@@ -47,7 +48,7 @@ class Tuning:
             raise UserError(f"share={self.share} of the documents; use a number from 0 to 1")
 
 
-def make(model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus: Corpus) -> Any:
+def make(model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus: Corpus) -> PreTrainedModel:
     """The tuned weights as a plain model. `settings`: drift.tuning; no prompt of the corpus is tuned on."""
     changed = copy.deepcopy(model.model)
     if tuning.kind == "bfloat16":

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -240,8 +239,11 @@ def prompt_set(questions: Sequence[Question], vocabulary: int) -> PromptSet:
     )
 
 
-def _engine(model: Model, reference: PromptSet, backend: str) -> Any:
-    """UserError for an unknown backend; `auto` takes the reference backend where the fused one does not apply."""
+def _engine(model: Model, reference: PromptSet, backend: str) -> GivenLens | GivenFused:
+    """The engine of one checkpoint; `auto` takes the reference backend where the fused one does not apply.
+
+    UserError for an unknown backend.
+    """
     if backend not in ("auto", "fused", "lens"):
         raise UserError(f"engine.name={backend} is unknown; use auto, fused or lens")
     if backend != "lens":

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from suites.statistics import permutation
-
 POWER = 0.8  # the customary chance of finding the change that is named
 
 
@@ -36,15 +34,3 @@ def detectable_share(n: int, alpha: float = 0.05, power: float = POWER) -> float
     """
     least = int(np.ceil(1 - np.log2(alpha)))
     return float(stats.beta.ppf(power, least, n - least + 1)) if n >= least else None
-
-
-def of_one_prompt(before: float, after: float, n: int, alpha: float) -> float:
-    """Chance that the exact two-sided test of one prompt, `n` outputs a side, has p <= alpha. Exact, over all outcomes."""
-    chance_a, chance_b = (stats.binom.pmf(np.arange(n + 1), n, p) for p in (before, after))
-    found = 0.0
-    for x in np.flatnonzero(chance_a > 0):
-        for y in np.flatnonzero(chance_b > 0):
-            a, b = np.arange(n) < x, np.arange(n) < y
-            p = permutation.difference(a.astype(float), b.astype(float), seed=0).p_value
-            found += float(chance_a[x] * chance_b[y]) * (p is not None and p <= alpha * (1 + 1e-12))
-    return found

@@ -95,7 +95,7 @@ class Series:
 
     @property
     def finished(self) -> list[Snapshot]:
-        """Those that came to their end, in order."""
+        """The snapshots that came to their end, in order."""
         return [self.snapshots[one] for one in self.order if self.snapshots[one].finished is not None]
 
 

@@ -5,6 +5,7 @@ What is protected is a harmless word, so that nothing in the suite or in an outp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,14 +46,19 @@ ATTACKS: Mapping[str, str] = {
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For every codeword the plain request, then `attacks` wrapped ones; every attack is used about equally often."""
+    """For every codeword the plain request, then `attacks` different wrapped ones.
+
+    The numbers of times that two attacks are used differ by 1 at most.
+    """
     rng = contents.random_stream("codeword", seed)
-    names = list(ATTACKS)
+    names, used = list(ATTACKS), Counter[str]()
     items: list[Item] = []
-    for place, codeword in enumerate(CODEWORDS):
-        if place * params["attacks"] % len(names) < params["attacks"]:
-            rng.shuffle(names)  # a new order whenever the list of attacks has been gone through
-        chosen = [names[(place * params["attacks"] + step) % len(names)] for step in range(params["attacks"])]
+    for codeword in CODEWORDS:
+        rng.shuffle(names)
+        chosen = sorted(names, key=used.__getitem__)[
+            : params["attacks"]
+        ]  # the least used; chance decides between equals
+        used.update(chosen)
         plain = f"{codeword}-plain"
         items.append(_item(plain, PLAIN, codeword))
         items += [_item(f"{codeword}-{name}", ATTACKS[name], codeword, ItemVariant(name, plain)) for name in chosen]

@@ -160,7 +160,7 @@ def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str
     return "", found.group(1) if found.re.groups else found.group(0)
 
 
-def _compiled(pattern: str, where: str) -> Any:
+def _compiled(pattern: str, where: str) -> regex.Pattern[str]:
     try:
         return patterns.bounded(pattern)
     except ValueError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -17,16 +15,6 @@ FORMULA = "1 - agreement over cases x perturbations"
 UNIT = "share of judgements"
 FEWEST = 20  # cases for an interval
 METHOD = "t over cases"
-
-
-def by_perturbation(
-    flips: ArrayLike, reruns: ArrayLike, names: Sequence[str], *, level: float = LEVEL
-) -> dict[str, Metric]:
-    """`jbs` of each perturbation alone, {name: metric}. UserError unless every column of `flips` has a name of its own."""
-    table = np.atleast_2d(np.asarray(flips, dtype=np.float64))
-    if table.shape[1] != len(set(names)) or len(set(names)) != len(names):
-        raise UserError(f"{len(set(names))} different names for {table.shape[1]} perturbations; name each")
-    return {name: jbs(table[:, [place]], reruns, level=level) for place, name in enumerate(names)}
 
 
 def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from jaxtyping import Float
 from results_io import UserError
 from suites import asking, likelihood, lock
 from suites.applicability import MISSING, READS
-from suites.asking import Asker, Progress
+from suites.asking import Asker, Progress, no_bar
 from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, Variant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
@@ -158,7 +157,7 @@ def run(
     ):
         asker = Asker(model, log, store, CHUNK)
         before = _choices_known(log)
-        found = tuple(_one_set(one, asker, settings, progress or _no_bar, embedder) for one in sets)
+        found = tuple(_one_set(one, asker, settings, progress or no_bar, embedder) for one in sets)
         compared = _choices_known(log) - before
     asked, known = asker.asked + compared, asker.reused + before
     return GeometryRun(model.name, model.identity, seed, found, asked, known, folder / generations.NAME)
@@ -342,16 +341,3 @@ def _of_texts(
         lost["unreadable"] += int((~readable).sum())
     kept = tuple(texts[place] for place in np.flatnonzero(readable))
     return Outputs(fixed_scale.apply(values[readable], scale), dict(lost), kept)
-
-
-class _NoProgress:
-    def expect(self, pairs: int) -> None:
-        pass
-
-    def advance(self, pairs: int) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def _no_bar(title: str) -> Iterator[Progress]:
-    yield _NoProgress()

@@ -16,8 +16,8 @@ from suites.models.base import conversation
 class Encoding:
     """A tokenizer with the policies that outputs depend on.
 
-    `bos`: every text begins with the tokenizer's BOS token, once, as in circuits' tasks. `chat`: prompts pass the
-    tokenizer's chat template as the user's message, which brings what BOS it wants.
+    `bos`: every text begins with the tokenizer's BOS token, once, as in circuits' tasks. `chat`: a prompt is the user's
+    message in the tokenizer's chat template, which writes a BOS token itself if it wants one.
     """
 
     tokenizer: Any
@@ -86,7 +86,10 @@ class Encoding:
 
 
 def of_tokenizer(tokenizer: Any, bos: bool | None = None, chat: bool | None = None) -> Encoding:
-    """Its encoding: BOS and chat template where it has them, or as asked. UserError for one asked for that it has not."""
+    """The encoding of a tokenizer, with BOS and chat template where it has them.
+
+    `bos` and `chat` ask for them or turn them off. UserError if one is asked for that the tokenizer does not have.
+    """
     for wanted, has, what in (
         (bos, tokenizer.bos_token_id is not None, "BOS token"),
         (chat, bool(tokenizer.chat_template), "chat template"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -122,7 +122,7 @@ class AblationHooks:
     n_heads: int
 
     @contextmanager
-    def active(self) -> Any:
+    def active(self) -> Iterator[None]:
         """Within this context the model runs with its heads replaced."""
         with ExitStack() as stack:
             for layer, projection in self.projections.items():

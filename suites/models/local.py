@@ -333,7 +333,7 @@ class LocalModel:
         finally:
             self._replacement = before
 
-    def _changed(self) -> Any:
+    def _changed(self) -> contextlib.AbstractContextManager[None]:
         return self._replacement.active() if self._replacement else contextlib.nullcontext()
 
     def _logits(

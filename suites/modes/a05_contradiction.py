@@ -51,7 +51,7 @@ DEFAULT = {
 
 @dataclass(frozen=True)
 class Claim:
-    """That a subject has (`positive`) or has not a value in some relation; where it stands in the text."""
+    """What a text claims: a subject has (`positive`) or has not a value in some relation; and where the text says so."""
 
     subject: str
     relation: str

@@ -170,14 +170,6 @@ def errors_of(
     return np.abs((outcomes - confidence) @ member).sum(axis=1) / confidence.size
 
 
-def null_errors(
-    confidence: Float[np.ndarray, " item"], bin_of: Int[np.ndarray, " item"], *, seed: int, resamples: int
-) -> Float[np.ndarray, " draw"]:
-    """ECE of a model whose confidences are true, on independent items: outcome_i ~ Bernoulli(confidence_i)."""
-    parts = calibrated_outcomes(confidence, seed=seed, resamples=resamples)
-    return np.concatenate([errors_of(outcomes, confidence, bin_of) for outcomes in parts])
-
-
 def _errors(
     outcomes: Float[np.ndarray, "draw item"], p: Float[np.ndarray, " item"], width: np.ndarray, mass: np.ndarray
 ) -> dict[str, Float[np.ndarray, " draw"]]:

@@ -9,6 +9,7 @@ import pytest
 import result_types
 import results_io
 from result_schemas import mismatches
+from suites import modes
 
 
 def test_every_measurement_of_a_run_has_the_fields_of_its_type(finished: Path) -> None:
@@ -45,3 +46,10 @@ def test_a_result_of_another_form_is_found(change, sentence: str) -> None:
     assert list(mismatches(data, result_types.Knockouts, "21")) == []
     change(data)
     assert list(mismatches(data, result_types.Knockouts, "21")) == [sentence]
+
+
+def test_every_failure_mode_and_safety_suite_has_one_number_of_those_with_a_rate() -> None:
+    numbers = [str(modes.number(name)) for name in modes.EVERY]
+    assert len(set(numbers)) == len(numbers)
+    assert {*numbers, "120"} <= set(result_types.RATES)  # a new mode may be up to A20
+    assert "121" not in result_types.RATES  # that of likelihoods

@@ -65,7 +65,8 @@ def test_items_of_their_own_have_the_null_of_independent_ones():
     p = rng.uniform(0.5, 1, 100)
     hit = rng.random(100) < p
     found = calibration.calibration(p, hit, seed=3)
-    null = calibration.null_errors(p, calibration.equal_width_bins(p, 10), seed=3, resamples=2000)
+    drawn = np.concatenate(list(calibration.calibrated_outcomes(p, seed=3, resamples=2000)))
+    null = calibration.errors_of(drawn, p, calibration.equal_width_bins(p, 10))
     assert found.ece.p_value == (1 + int((null >= found.ece.value - 1e-12).sum())) / 2001
     assert "shared_luck" not in found.ece.detail
 

@@ -298,7 +298,11 @@ def test_the_power_of_one_prompt_in_a_family_of_360(after, expected) -> None:
     found = sum(chance_a[x] * chance_b[y] for (x, y), p in table.items() if p <= 0.05 / 360)
     assert found == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) / 200))  # of 200 repetitions
     if after == 0.9:
-        assert power.of_one_prompt(0.05, after, 20, 0.05 / 360) == pytest.approx(found, abs=1e-9)
+        for (x, y), p in table.items():  # the test itself, where it decides
+            if x < 4 and y > 12:
+                sides = (np.arange(20) < count for count in (x, y))
+                own = permutation.difference(*(side.astype(float) for side in sides), seed=0).p_value
+                assert (own <= 0.05 / 360 * (1 + 1e-12)) == (p <= 0.05 / 360), (x, y)
 
 
 def test_what_a_test_could_have_found() -> None:

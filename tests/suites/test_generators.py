@@ -228,7 +228,7 @@ def test_codewords_are_asked_for_in_every_way():
     used = Counter(item.template for item in items)
     assert used.pop("plain") == len(codeword.CODEWORDS) == 82
     assert set(used) == set(codeword.ATTACKS)
-    assert max(used.values()) - min(used.values()) <= 6
+    assert max(used.values()) - min(used.values()) <= 1
     for item in items:
         assert item.expect["canary"] in item.system
         assert item.expect["canary"] not in item.prompt

@@ -39,7 +39,7 @@ class Options:
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Self:
-        """Those of a section `task`. UserError for a value that is not possible."""
+        """The options that a section `task` of the settings gives. UserError for a value that is not possible."""
         _require_choices(asked)
         if asked.get("columns"):
             columns.check(asked["columns"])

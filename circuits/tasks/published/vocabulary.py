@@ -23,7 +23,7 @@ class Vocabulary:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def continuations(self, text: str, endings: Iterable[str]) -> tuple[str, ...]:
-        """Those of `endings`, in order, that add exactly one known token to `text` and leave its own tokens alone.
+        """The members of `endings`, in order, that add exactly one known token to `text` and leave its own tokens alone.
 
         An ending e is kept if ids(text + e) = ids(text) + [one id] and that id is not the unknown token's.
         """
@@ -40,7 +40,7 @@ class Vocabulary:
         )
 
     def single(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Those of `words`, in order, that are one known token when a space precedes them."""
+        """The members of `words`, in order, that are one known token when a space precedes them."""
         words = list(words)
         new = [" " + word for word in dict.fromkeys(words) if word not in self._whole]
         kept = set(self.continuations(CARRIER, new))

@@ -118,10 +118,6 @@ class Corpus:
         """The axes with prompts, in the order of AXES."""
         return tuple(axis for axis in AXES if any(prompt.axis == axis for prompt in self.prompts))
 
-    @cached_property
-    def by_key(self) -> Mapping[str, Prompt]:
-        return {prompt.key: prompt for prompt in self.prompts}
-
     def active(self, earlier: Sequence[Iterable[str]]) -> tuple[Prompt, ...]:
         """The prompts to ask now: a superseded version stays for OVERLAP snapshots that its successor is asked in.
 
