@@ -60,6 +60,19 @@ def test_the_share_is_over_what_all_heads_are_worth():
     assert row["share"] == pytest.approx(share) and row["ci90"][0] < share < row["ci90"][1]
 
 
+@pytest.mark.parametrize("primary", ["mean", "resample", "zero"])
+def test_no_primary_recipe_hides_what_the_mean_shows(primary):
+    """Under resample the head outside is worth nothing: a claim under resample, or under zero, must not leave the mean out."""
+    docs = documents(outside={("L3H7", "model"): 0.3})
+    recipes = docs["22"]["data"]["outside"]["recipes"]
+    place = docs["22"]["data"]["outside"]["heads"].index([3, 7])
+    recipes["resample"]["model"][place] = recipes["resample"]["model"][0]
+    recipes["zero"] = {side: [values[0]] * len(values) for side, values in recipes["resample"].items()}
+    docs["20"]["data"]["circuit"]["primary_recipe"] = primary
+    record = one(Evidence(docs, COMMON))
+    assert record.verdict == "fail" and record.reasons[0].startswith("left_out: without L3H7 (mean) the model loses 0.3")
+
+
 @pytest.mark.slow
 def test_a_single_head_at_the_limit_is_seldom_passed_and_seldom_failed():
     passes = fails = 0
