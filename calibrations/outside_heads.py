@@ -9,7 +9,7 @@ Over N (see `claim_completeness`), for heads o outside the claim, under the mean
 
 The search and the signs are of prompts that no verdict reads. Two outside heads that cancel, or one that replaces a claimed
 head, leave faithfulness at 1 and are seen here. Heads that oppose the answer make N small, which makes the limits strict
-there, never lax.
+there, and N is never more than D, so they are nowhere lax.
 """
 
 from __future__ import annotations
