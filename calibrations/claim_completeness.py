@@ -5,8 +5,9 @@ For a group K of the claimed heads C, under one recipe on both sides and signed,
     inc(K) = ([F(C) - F(C without K)] - [F(M) - F(M without K)]) / N
 
 with M the whole model, F the mean logit difference and N = D - F(M without any head), what all heads together are worth
-(D alone where that is less than half of D: then heads do little, and N would blow up what they do; and where it is more, as the
-rest of the model opposes the answer: then N would make little of what decides it). Above 0 the circuit loses more than the model: heads outside the claim stand in for K. Below 0 the model loses more: K works through heads that
+(D alone where that is less than half of D: then heads do little, and N would blow up what they do; and where it is more
+than D, as the rest of the model opposes the answer: then N would make little of what decides it). Above 0 the circuit
+loses more than the model: heads outside the claim stand in for K. Below 0 the model loses more: K works through heads that
 the claim leaves out. Whatever the group, the claim is incomplete by about |inc|.
 
 The score of Wang et al. 2022 (section 4.2) is published beside it: |F(C without K) - F(M without K)| / N. It also holds

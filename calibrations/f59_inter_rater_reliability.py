@@ -100,9 +100,10 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     W = (1 + 2 rho) / 3 for three raters, rho the mean Spearman of their pairs; kappa the mean Cohen's kappa of the pairs' top
     k, k the circuit's size (for the verdict at least 3). Published: W above 0.5, kappa above 0.4, over all heads; rho has no
-    threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of kappa against 0.4, on heads that
-    write to the answer where these are enough. pass if it lies above and relabelled heads agree as well in less than 5 % of
-    the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters cannot see.
+    threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of kappa
+    against 0.4, on heads that write to the answer where these are enough. pass if it lies above and relabelled heads agree as
+    well in less than 5 % of the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters
+    cannot see.
     """
     raters, missing = present_raters(evidence, config, config["convention"])
     common = {"n": sizes(evidence, heads=len(evidence.heads), raters=len(raters))}

@@ -77,7 +77,9 @@ def test_no_primary_recipe_hides_what_the_mean_shows(primary):
     recipes["zero"] = {side: [values[0]] * len(values) for side, values in recipes["resample"].items()}
     docs["20"]["data"]["circuit"]["primary_recipe"] = primary
     record = one(Evidence(docs, COMMON))
-    assert record.verdict == "fail" and record.reasons[0].startswith("left_out: without L3H7 (mean) the model loses 0.3")
+    assert record.verdict == "fail" and record.reasons[0].startswith(
+        "left_out: without L3H7 (mean) the model loses 0.3"
+    )
 
 
 @pytest.mark.slow
