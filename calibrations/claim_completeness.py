@@ -5,7 +5,8 @@ For a group K of the claimed heads C, under one recipe on both sides and signed,
     inc(K) = ([F(C) - F(C without K)] - [F(M) - F(M without K)]) / N
 
 with M the whole model, F the mean logit difference and N = D - F(M without any head), what all heads together are worth
-(D alone where that is less than half of D: then heads do little, and N would blow up what they do). Above 0 the circuit
+(D alone where that is less than half of D: then heads do little, and N would blow up what they do; and where it is more
+than D, as the rest of the model opposes the answer: then N would make little of what decides it). Above 0 the circuit
 loses more than the model: heads outside the claim stand in for K. Below 0 the model loses more: K works through heads that
 the claim leaves out. Whatever the group, the claim is incomplete by about |inc|.
 
@@ -39,7 +40,7 @@ from calibrations.statistics import (
     threshold_p,
 )
 
-HEADS_MATTER = 0.5  # N is D less the floor if that is at least so much of D, otherwise D
+HEADS_MATTER = 0.5  # N is D less the floor if that is at least so much of D, and no more than D; otherwise D
 WORST_SHOWN = 5  # groups that the companions list under each recipe
 
 
@@ -119,8 +120,13 @@ def recipes_run(evidence: Evidence) -> tuple[str, ...]:
 def normaliser(
     clean: Float[np.ndarray, " prompt"], empty: Float[np.ndarray, " prompt"]
 ) -> Float[np.ndarray, " prompt"]:
-    """N by prompt: D - F(M without any head), or D if all heads together are worth less than half of it."""
-    return clean - empty if (clean - empty).mean() >= HEADS_MATTER * clean.mean() else clean
+    """N by prompt: D - F(M without any head), or D if all heads together are worth less than half of it, or more than it.
+
+    Without heads a model may prefer the foil. Measured by all that they overcome, an outside head worth a quarter of D would be
+    worth a twelfth, and no limit would keep to the band of faithfulness, which is one of D.
+    """
+    worth, answer = (clean - empty).mean(), clean.mean()
+    return clean - empty if HEADS_MATTER * answer <= worth <= answer else clean
 
 
 def draw_counts(

@@ -99,10 +99,11 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """F59.kendalls_w and F59.mean_kappa (gating), F59.mean_spearman: agreement of the raters about the heads.
 
     W = (1 + 2 rho) / 3 for three raters, rho the mean Spearman of their pairs; kappa the mean Cohen's kappa of the pairs' top
-    k, k the circuit's size. Published: W above 0.5, kappa above 0.4, over all heads; rho has no threshold. Verdict: the
-    percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of kappa against 0.4, on heads that
-    write to the answer where these are enough. pass if it lies above and relabelled heads agree as well in less than 5 % of
-    the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters cannot see.
+    k, k the circuit's size (for the verdict at least 3). Published: W above 0.5, kappa above 0.4, over all heads; rho has no
+    threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of kappa
+    against 0.4, on heads that write to the answer where these are enough. pass if it lies above and relabelled heads agree as
+    well in less than 5 % of the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters
+    cannot see.
     """
     raters, missing = present_raters(evidence, config, config["convention"])
     common = {"n": sizes(evidence, heads=len(evidence.heads), raters=len(raters))}
@@ -250,9 +251,12 @@ def _decide_rho(evidence: Evidence, panel: RaterPanel, config: Mapping[str, Any]
 
 
 def _decide_kappa(evidence: Evidence, panel: RaterPanel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: 90 % interval of the mean kappa above .4 at the circuit's k and overlap beyond chance."""
-    _require_k(panel.k, len(panel.heads), config)
-    chosen = select_top(panel.scores.T, panel.k, zero_is_nothing=True)
+    """pass: 90 % interval of the mean kappa above .4 at the circuit's k, at least `min_k`, and overlap beyond chance."""
+    if not panel.k:
+        raise Insufficient("n_heads", "none of the circuit's heads is among those that the raters are judged on")
+    k = max(panel.k, config["min_k"])  # raters are asked about heads: a smaller circuit does not make them disagree
+    _require_k(k, len(panel.heads), config)
+    chosen = select_top(panel.scores.T, k, zero_is_nothing=True)
     estimate = float(mean_kappa(chosen))
     if not np.isfinite(estimate):
         raise Insufficient("zero_variance", "no rater selects a head: every effect is under the tie")
@@ -260,7 +264,7 @@ def _decide_kappa(evidence: Evidence, panel: RaterPanel, config: Mapping[str, An
     shuffled = rng.permuted(np.tile(chosen, (config["permutations"], 1, 1)), axis=2)
     chance = permutation_p(estimate, mean_kappa(shuffled), "greater", exact=False)
     tables = panel.draws(resamples(evidence, config, config["bootstrap_resamples_p"]))
-    draws = mean_kappa(select_top(np.swapaxes(tables, 1, 2), panel.k, zero_is_nothing=True))
+    draws = mean_kappa(select_top(np.swapaxes(tables, 1, 2), k, zero_is_nothing=True))
     result = _verdict(evidence, panel, estimate, draws, chance, "threshold_kappa", config)
     curve = {
         str(k): float(mean_kappa(select_top(panel.scores.T, k, zero_is_nothing=True)))
@@ -270,7 +274,7 @@ def _decide_kappa(evidence: Evidence, panel: RaterPanel, config: Mapping[str, An
     companions = _companions(evidence, list(panel.raters), config)
     return {
         **result,
-        "companions": {**companions, "k": panel.k, "curve": curve, "population": panel.population},
+        "companions": {**companions, "k": k, "curve": curve, "population": panel.population},
     }
 
 

@@ -1,6 +1,6 @@
 """P.outside: do heads that the claim leaves out matter?
 
-Over N (see `claim_completeness`), for heads o outside the claim, under the primary recipe and resample:
+Over N (see `claim_completeness`), for heads o outside the claim, under the mean, resample and the primary recipe:
 
     [F(M) - F(M without o)] / N       what the model loses without o                     limit .10
     [F(C and o) - F(C)] / N           what adding o to the circuit changes               limit .10
@@ -9,7 +9,7 @@ Over N (see `claim_completeness`), for heads o outside the claim, under the prim
 
 The search and the signs are of prompts that no verdict reads. Two outside heads that cancel, or one that replaces a claimed
 head, leave faithfulness at 1 and are seen here. Heads that oppose the answer make N small, which makes the limits strict
-there, never lax.
+there, and N is never more than D, so they are nowhere lax.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
     counts, clean = draw_counts(evidence, config, places), evidence.clean[places]
     groups: list[OutsideGroup] = []
     parts = []
-    for recipe in preconditions.on_distribution(evidence):
+    for recipe in preconditions.about_the_outside(evidence):
         if recipe not in stored["recipes"]:
             raise Insufficient("not_run", f"no outside heads under {recipe}", needs=f"{recipe} in outside.recipes")
         normal = normaliser(clean, evidence.ablated("empty", recipe)[places])

@@ -76,6 +76,14 @@ def on_distribution(evidence: Evidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys((evidence.primary_recipe, "resample")))
 
 
+def about_the_outside(evidence: Evidence) -> tuple[str, ...]:
+    """The recipes under which heads outside the claim are judged: its primary one, the mean and resample.
+
+    A claim chooses its primary recipe, and no later tier asks of P.outside what a claim under resample would leave out.
+    """
+    return tuple(dict.fromkeys((evidence.primary_recipe, PRIMARY, "resample")))
+
+
 def every_recipe(evidence: Evidence) -> tuple[str, ...]:
     """The recipes that are always run, and the claim's primary one where that is none of them."""
     return tuple(dict.fromkeys((*METHODS, evidence.primary_recipe)))

@@ -223,7 +223,7 @@ def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared
 def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: Callable[[str], Any]) -> bool:
     """Measure result `number` into `path`; False, and no file, if the model's architecture does not allow it.
 
-    UserError, with the reason, for a model that cannot be run at all.
+    UserError, with the reason, for a model that cannot be run at all, and for numbers that are not finite: nothing is written.
     """
     module, study_ = MEASUREMENTS[number], plan.study
     try:
@@ -233,7 +233,15 @@ def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: 
         path.unlink(missing_ok=True)
         note(f"{number} left out: {reason}")
         return False
-    results_io.write(path, {**_header(plan, number), "data": data})
+    try:
+        results_io.write(path, {**_header(plan, number), "data": data})
+    except ValueError as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"measurement {number} of {plan.identity.name} holds numbers that are not finite: its weights are, so activations "
+            "overflow; run it with model.dtype=float32, or leave out what makes them overflow"
+        ) from error
     if hasattr(module, "said") and (sentence := module.said(data)):
         note(sentence)
     return True

@@ -70,15 +70,30 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     others = " · ".join(
         f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != primary
     )
-    null = preconditions.random_faithfulness(evidence)
-    above_floor = preconditions.normalised_faithfulness(evidence, primary)
     return (
         f"Faithfulness {ratios[primary].value:.2f} {RECIPE_NAMES[primary]} "
-        f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
+        f"({_above_floor(evidence, primary)}) · {others}\n"
         f"90 % interval {_intervals(documents)}\n"
-        f"Random circuits of {preconditions.null_words(not evidence.matched_by_layer)}, mean ablation: "
-        f"median {np.median(null):.2f}, largest {null.max():.2f}"
+        f"{_random_circuits(evidence)}"
     )
+
+
+def _above_floor(evidence: Evidence, recipe: str) -> str:
+    """Faithfulness with what no heads at all achieve taken off, or why it has no value."""
+    try:
+        return f"{preconditions.normalised_faithfulness(evidence, recipe):.2f} above all-heads-ablated"
+    except Insufficient as missing:
+        return missing.detail
+
+
+def _random_circuits(evidence: Evidence) -> str:
+    """Faithfulness of random circuits, or why there is none."""
+    try:
+        null = preconditions.random_faithfulness(evidence)
+    except Insufficient as missing:
+        return f"Random circuits: {missing.detail}"
+    alike = preconditions.null_words(not evidence.matched_by_layer)
+    return f"Random circuits of {alike}, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
 
 
 def _intervals(documents: calibrate.Documents) -> str:

@@ -43,7 +43,7 @@ class Compared:
         if self.stored.shape != self.again.shape:
             raise Break(f"{self.what} has the shape {self.stored.shape}, and measured again {self.again.shape}")
         is_label = self.again.dtype.kind != "f"
-        gap = (self.stored != self.again).astype(float) if is_label else np.abs(self.stored - self.again)
+        gap = (self.stored != self.again).astype(float) if is_label else self._gap()
         if not gap.size:
             return 0.0
         worst = np.unravel_index(gap.argmax(), gap.shape)
@@ -53,6 +53,12 @@ class Compared:
                 + ("labels have to be equal" if is_label else f"they may differ by {tolerance:g}")
             )
         return 0.0 if is_label else float(gap[worst])
+
+    def _gap(self) -> np.ndarray:
+        """|stored - again|; infinite where one of them is no number and the other is, 0 where neither is."""
+        stored, again = self.stored.astype(float), self.again.astype(float)
+        unknown, alike = np.isnan(stored) | np.isnan(again), np.isnan(stored) & np.isnan(again)
+        return np.where(alike | (stored == again), 0.0, np.where(unknown, np.inf, np.abs(stored - again)))
 
 
 def check(settings: Mapping[str, Any]) -> None:

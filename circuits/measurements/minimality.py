@@ -1,7 +1,7 @@
 """22 Minimality: what the circuit loses without each of its nodes (heads, and MLPs if it claims any), and what it leaves out.
 
-Three parts: each head alone, by role and beside its backups (here); groups of claimed heads taken out of circuit and model
-(`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
+Three parts: each head alone, each role, and each head beside its backups (here); groups of claimed heads taken out of circuit
+and model (`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
 the node), which is near zero for a head that another one backs up. Minimality as Wang et al. 2022 define it (section 4.3)
@@ -9,8 +9,10 @@ therefore asks for some set K of other circuit heads such that the head v counts
 
     score(v) = max over K of |F(C \\ K) - F(C \\ (K u {v}))|,     at least 1 % of F of the whole model
 
-K is empty, or one role without v, or grown greedily: starting empty, the head that most raises the score is added. A
-maximum over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
+K is empty, or a layer of the claim, all of it from a layer on or all of it, each without v, or grown greedily: starting empty,
+the head that most raises the score is added. No role is a K, since a claim must not choose by its labels beside what its heads
+are judged. A maximum over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the
+scored ones.
 """
 
 from __future__ import annotations
@@ -138,7 +140,8 @@ def choose(study: Study) -> list[ContextSet]:
     """
     size = require_count(study.settings, "minimality", "discovery_prompts")
     losses = Losses.on(study, study.discovery_subset(size))
-    candidates = {node: _declared(study, node) for node in study.claim.nodes}
+    bases = label_free(study.claim.nodes)
+    candidates = {node: _without(node, bases) for node in study.claim.nodes}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
         candidates[node].setdefault("greedy", beside)
@@ -149,10 +152,19 @@ def choose(study: Study) -> list[ContextSet]:
     return found
 
 
-def _declared(study: Study, node: Node) -> dict[str, Heads]:
-    """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
-    roles = {f"role:{name}": frozenset(role.nodes) - {node} for name, role in study.claim.roles.items()}
-    return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
+def label_free(claimed: Iterable[Node]) -> dict[str, Heads]:
+    """The sets that K is made of whatever the roles are called: "layer:2", "claim:0", and "suffix:2", all from layer 2 on."""
+    return {
+        f"{one.kind}:{min(node.layer for node in one.heads)}": one.heads
+        for one in claimed_groups.declared(claimed)
+        if one.kind in ("layer", "claim", "suffix")
+    }
+
+
+def _without(node: Node, bases: Mapping[str, Heads]) -> dict[str, Heads]:
+    """Nothing, and each of `bases` without `node`; one that leaves nothing over is not a set of its own."""
+    sets = {kind: heads - {node} for kind, heads in bases.items()}
+    return {"none": frozenset()} | {kind: beside for kind, beside in sets.items() if beside}
 
 
 def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:

@@ -193,16 +193,17 @@ def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
 def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """22: distinct sets of heads taken out, at most these: a step of the greedy search that gains nothing ends it.
 
-    On the discovery prompts: the empty set, each role without each head, and what the steps try (at step k, for each head,
-    sets of k others with and without it). On the scored prompts: the empty set, heads, roles, and the chosen set of each
-    head without and with it.
+    On the discovery prompts: the empty set, each layer and suffix of the claim without and with each head, and what the steps
+    try (at step k, for each head, sets of k others with and without it). On the scored prompts: the empty set, heads, roles,
+    and the chosen set of each head without and with it.
     """
     own, circuit = study.settings["minimality"], study.claim
     size = len(circuit.nodes)
     roles = [frozenset(role.nodes) for role in circuit.roles.values()]
     declared = {frozenset(), *(frozenset([node]) for node in circuit.nodes)}
+    bases = minimality.label_free(circuit.nodes).values()
     for node in circuit.nodes:
-        declared |= {role - {node} for role in roles} | {role | {node} for role in roles}
+        declared |= {base - {node} for base in bases} | {base | {node} for base in bases}
     larger = {count: sum(len(one) == count for one in declared) for count in range(2, size + 1)}
     for step in range(1, min(own["greedy_steps"], size - 1) + 1):
         tried = size * (size - step if size <= own["greedy_heads"] else own["greedy_heads"])

@@ -404,7 +404,7 @@ def with_greedy(per_head, sign=1.0, noise=0.2):
     docs["22"]["data"]["greedy"] |= {
         "effect": effect.tolist(),
         "discovery_effect": (sign * np.array(per_head)).tolist(),
-        "kind": ["none", "role:early", "role:late", "greedy", "greedy", "greedy", "none"],
+        "kind": ["none", "layer:0", "suffix:2", "greedy", "greedy", "greedy", "none"],
     }
     return docs
 
@@ -422,7 +422,7 @@ def test_minimality_beside_backups():
     assert found["ci90"][0] < found["mean_importance"] < found["ci90"][1]
     assert found["smallest_head"] == [1, 3] and found["smallest"] == pytest.approx(oriented[2] / clean)
     assert found["heads_not_shown_minimal"] == [[1, 3]]
-    assert found["kinds"] == {"greedy": 3, "none": 2, "role": 2}
+    assert found["kinds"] == {"greedy": 3, "layer": 1, "none": 2, "suffix": 1}
 
 
 def test_a_sign_that_does_not_come_back_counts_against_the_head():

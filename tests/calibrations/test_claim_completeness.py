@@ -41,7 +41,7 @@ def test_inc_by_hand():
     rows = subject.rows
     f = {name: np.asarray(content[name])[..., rows].mean(-1) for name in ("model", "circuit", "empty")}
     without = {name: np.asarray(content[name])[:, rows].mean(1) for name in ("model_without", "circuit_without")}
-    normal = f["model"] - f["empty"]
+    normal = min(f["model"], f["model"] - f["empty"])
     inc = ((f["circuit"] - without["circuit_without"]) - (f["model"] - without["model_without"])) / normal
     worst = int(np.argmax(np.abs(inc)))
     record = one(subject)
@@ -148,11 +148,21 @@ def test_noise_leaves_it_undecided_and_says_how_many_prompts_it_takes():
 
 
 def test_where_heads_do_little_the_losses_are_shares_of_d():
-    """Without any head .8 of D is left: N would make five of every one."""
+    """Without any head .8 of D is left: N would make five of every one. Without any the foil wins: N would make .7 of one."""
     clean = np.full(30, 5.0)
     assert completeness.normaliser(clean, 0.8 * clean) == pytest.approx(clean)
     assert completeness.normaliser(clean, 0.4 * clean) == pytest.approx(0.6 * clean)
-    assert completeness.normaliser(clean, -0.4 * clean) == pytest.approx(1.4 * clean)
+    assert completeness.normaliser(clean, -0.4 * clean) == pytest.approx(clean)
+
+
+def test_a_model_that_prefers_the_foil_without_heads_makes_no_limit_lax():
+    """Half of D is missed, which is a sixth of all that heads overcome, and of faithfulness the band is one of D."""
+    docs = documents(incompleteness={("L2H1", "mean"): 0.5})
+    for found in docs["22"]["data"]["completeness"]["recipes"].values():
+        found["empty"] = (-2 * np.array(found["model"])).tolist()
+    record = one(Evidence(docs, COMMON))
+    assert record.verdict == "fail" and record.estimate == pytest.approx(0.5, abs=0.05)
+    assert record.companions["by_recipe"]["mean"]["all_heads"] == pytest.approx(3 * 5, abs=0.5)  # shown as it is
 
 
 @pytest.mark.slow

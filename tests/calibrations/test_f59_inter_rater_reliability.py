@@ -183,9 +183,25 @@ def test_small_models_and_circuits_are_insufficient():
     mean = np.random.default_rng(0).random(24) + 0.1
     records = judge(raters(mean, mean, mean, n_layers=4, heads_per_layer=6))
     assert records["kendalls_w"].reasons[0].startswith("n_heads")
-    two = {"r": {"heads": [[0, 0], [5, 1]], "ordinal": 1, "sign": 1}}
-    kappa = judge(raters(profile(), profile(), profile(), roles=two))["mean_kappa"]
-    assert kappa.verdict == "insufficient" and kappa.reasons[0].startswith("n_heads") and kappa.published_value is None
+
+
+TWO = {"r": {"heads": [[0, 0], [5, 1]], "ordinal": 1, "sign": 1}}
+
+
+@pytest.mark.parametrize("roles", [TWO, {"r": {**TWO["r"], "heads": [[5, 1]]}}], ids=["two heads", "one head"])
+def test_a_small_circuit_is_not_shut_out_for_its_size(roles):
+    """Raters are asked for the top three then. The published kappa, of the circuit's own size, has no value."""
+    mask = np.zeros(H)
+    mask[[layer * 8 + head for layer, head in roles["r"]["heads"]]] = 1
+    mean = profile(members=mask)
+    agreed = judge(raters(mean, 0.8 * mean, mean**1.5, roles=roles))["mean_kappa"]
+    assert (agreed.verdict, agreed.estimate, agreed.companions["k"]) == ("pass", 1.0, 3)
+    assert (agreed.published_value, agreed.published_verdict) == (None, "none")
+    others = [np.roll(mean, by) for by in (5, 11)]
+    apart = judge(raters(mean, *others, roles=roles))["mean_kappa"]
+    tops = [set(np.argsort(-np.abs(scores))[:3]) for scores in (mean, *others)]
+    shared = np.mean([len(tops[i] & tops[j]) for i, j in ((0, 1), (0, 2), (1, 2))])
+    assert apart.verdict == "fail" and apart.estimate == pytest.approx((shared / 3 - 3 / H) / (1 - 3 / H), abs=0.02)
 
 
 def test_all_selected_is_insufficient():

@@ -200,3 +200,14 @@ def test_the_headline_says_what_each_interval_holds_for():
 def test_the_headline_says_why_there_is_no_second_interval():
     text, _ = told(spread([0.95, 0.9, 1.0]))
     assert "not known (n_clusters: 3 wordings; at least 6 needed) on wordings like these" in text
+
+
+def test_a_model_that_does_better_without_heads_has_a_headline():
+    """The floor lies above D, so that faithfulness above it has no value; random circuits that were not run have none either."""
+    found = spread([0.95, 0.9, 1.0, 0.93, 0.97, 0.95])
+    set_intact(found.documents, "empty", 1.2 * clean_of(found.documents))
+    found.documents["20"]["data"]["random_circuits"]["prompt_index"] = []
+    text, records = told(Evidence(found.documents, COMMON))
+    assert "(without any head the mean logit difference is no smaller)" in text.splitlines()[0]
+    assert text.splitlines()[-1] == "Random circuits: random circuits were not run on the evaluation split"
+    assert records["P.random_circuits"].verdict == "insufficient"

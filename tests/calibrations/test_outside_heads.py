@@ -7,7 +7,7 @@ import pytest
 
 from calibrations import outside_heads
 from calibrations.evidence import Evidence
-from tests.calibrations.settings import config_of
+from tests.calibrations.settings import clean_of, config_of, set_intact
 from tests.calibrations.synthetic import COMMON, documents, evidence
 
 CONFIG = config_of("common")
@@ -55,9 +55,31 @@ def test_the_share_is_over_what_all_heads_are_worth():
     empty = subject.ablated("empty", "mean").mean()
     heads = [tuple(head) for head in subject.data("22")["outside"]["heads"]]
     values = np.asarray(subject.data("22")["outside"]["recipes"]["mean"]["model"])[:, subject.rows]
-    share = values[heads.index((3, 7))].mean() / (subject.clean.mean() - empty)
+    share = values[heads.index((3, 7))].mean() / (subject.clean.mean() - max(empty, 0.0))
     row = next(r for r in one(subject).companions["worst"] if r["recipe"] == "mean" and r["heads"] == [[3, 7]])
     assert row["share"] == pytest.approx(share) and row["ci90"][0] < share < row["ci90"][1]
+
+
+def test_a_pair_that_cancels_is_seen_where_the_model_prefers_the_foil_without_heads():
+    """A quarter of D each, and F without any head is -2 D: a twelfth of D - F(M without any head), under the limit of .1."""
+    docs = documents(outside={("L0H5", "model"): 0.25, ("L1H6", "model"): -0.25})
+    record = one(Evidence(set_intact(docs, "empty", -2 * clean_of(docs)), COMMON))
+    assert record.verdict == "fail" and {reason.split()[2] for reason in record.reasons} == {"L0H5", "L1H6"}
+
+
+@pytest.mark.parametrize("primary", ["mean", "resample", "zero"])
+def test_no_primary_recipe_hides_what_the_mean_shows(primary):
+    """Under resample the head outside is worth nothing: a claim under resample, or under zero, must not leave the mean out."""
+    docs = documents(outside={("L3H7", "model"): 0.3})
+    recipes = docs["22"]["data"]["outside"]["recipes"]
+    place = docs["22"]["data"]["outside"]["heads"].index([3, 7])
+    recipes["resample"]["model"][place] = recipes["resample"]["model"][0]
+    recipes["zero"] = {side: [values[0]] * len(values) for side, values in recipes["resample"].items()}
+    docs["20"]["data"]["circuit"]["primary_recipe"] = primary
+    record = one(Evidence(docs, COMMON))
+    assert record.verdict == "fail" and record.reasons[0].startswith(
+        "left_out: without L3H7 (mean) the model loses 0.3"
+    )
 
 
 @pytest.mark.slow

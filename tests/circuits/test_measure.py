@@ -329,6 +329,18 @@ def interrupted(study):
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused_in_a_sentence_and_not_written(
+    plan, tmp_path, monkeypatch, value
+) -> None:
+    monkeypatch.setattr(MEASUREMENTS["03"], "measure", lambda study: {"attribution": np.array([[1.0, value]])})
+    with pytest.raises(
+        results_io.UserError, match=r"^measurement 03 of .* holds numbers that are not finite: .* model\.dtype=float32"
+    ):
+        stage.measure(plan, tmp_path, ["03"], silent)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_a_killed_run_left_half_written_is_removed(measured, plan) -> None:
     (measured / ".20_ablation_battery.json.x1.partial").write_text('{"half')
     (measured / "notes.txt").write_text("mine")

@@ -302,6 +302,9 @@ def test_a_difference_within_the_tolerance_is_none(finished) -> None:
     with pytest.raises(Break, match=r"x is 4.0 in row 9, and measured again 4.0009; they may differ by 0.0001"):
         compared.difference(0.0001)
     assert remeasurement.Compared.of("none", [], np.zeros((0, 3)), np.zeros((0, 3))).difference(0.001) == 0
+    with pytest.raises(Break, match=r"^x is None in row 9, and measured again 4\.0"):  # null in place of a number
+        remeasurement.Compared.of("x", [7, 9], [1.0, None], [1.0, 4.0]).difference(0.001)
+    assert remeasurement.Compared.of("x", [7, 9], [1.0, None], [1.0, np.nan]).difference(0.001) == 0
     with pytest.raises(Break, match=r"x has the shape \(1,\), and measured again \(2,\)"):
         remeasurement.Compared.of("x", [0], [1.0], [1.0, 2.0]).difference(0.001)
     with pytest.raises(Break, match="labels have to be equal"):

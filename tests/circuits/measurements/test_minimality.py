@@ -118,9 +118,11 @@ def by_hand(study: Study, value: dict[frozenset, np.ndarray]) -> dict:
             best = max(bigger, key=score)
             if score(best) > score(grown):
                 grown = best
-        named = {"none": frozenset()}
-        named |= {f"role:{name}": frozenset(role.heads) - {v} for name, role in study.circuit.roles.items()}
-        named |= {"greedy": grown}
+        heads, layers = study.circuit.heads, sorted({u.layer for u in study.circuit.heads})
+        named = {f"layer:{at}": frozenset(u for u in heads if u.layer == at) - {v} for at in layers}
+        named |= {f"claim:{layers[0]}": frozenset(heads) - {v}}
+        named |= {f"suffix:{at}": frozenset(u for u in heads if u.layer >= at) - {v} for at in layers[1:]}
+        named = {"none": frozenset()} | {name: k for name, k in named.items() if k} | {"greedy": grown}
         kind = max(named, key=lambda name, named=named, score=score: score(named[name]))
         found[v] = (kind, named[kind])
     return found
@@ -199,23 +201,42 @@ def test_a_head_with_a_backup_is_worth_nothing_alone_and_everything_beside_it(st
     assert data["heads"] == [[0, 0], [0, 1], [1, 0], [1, 1]]
     np.testing.assert_array_equal(data["effect"].mean(1), [0, 0, 1, 0])
     np.testing.assert_array_equal(data["greedy"]["effect"].mean(1), [2, 2, 1, 0])
-    assert data["greedy"]["kind"] == ["role:b", "role:a", "none", "none"]
-    assert data["greedy"]["sets"] == [[[0, 1], [1, 0], [1, 1]], [[0, 0]], [], []]
+    assert data["greedy"]["kind"] == ["layer:0", "layer:0", "none", "none"]
+    assert data["greedy"]["sets"] == [[[0, 1]], [[0, 0]], [], []]
 
 
-def test_the_greedy_set_finds_backups_that_no_role_holds(study) -> None:
-    """Three heads each suffice for half of F, in three roles: two steps are needed, and one step is not enough."""
-    roles = {name: Role((node,)) for name, node in zip("abc", (head(0, 0), head(0, 1), head(1, 0)), strict=True)}
+OR_OF_FOUR = ((0, 0), (0, 1), (1, 2), (1, 3))
+LABELS = {
+    "one role": {"all": Role(tuple(head(*pair) for pair in OR_OF_FOUR))},
+    "roles of their own": {f"role {i}": Role((head(*pair),)) for i, pair in enumerate(OR_OF_FOUR)},
+    "roles across layers": {"a": Role((head(0, 0), head(1, 2))), "b": Role((head(0, 1), head(1, 3)))},
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_labels_do_not_decide_beside_what_a_head_is_judged(study, labels) -> None:
+    """Any of four heads is enough. Two greedy steps do not silence three others, and no role may have to do it."""
+    data = minimality.measure(under(study, lambda gone: 2.0 * (not set(OR_OF_FOUR) <= gone), roles=LABELS[labels]))
+    np.testing.assert_array_equal(data["effect"].mean(1), 0)
+    np.testing.assert_array_equal(data["greedy"]["effect"].mean(1), 2)
+    assert data["greedy"]["kind"] == ["claim:0"] * 4
+    assert data["greedy"]["sets"] == [[[*own] for own in OR_OF_FOUR if own != v] for v in OR_OF_FOUR]
+
+
+def test_the_greedy_set_finds_backups_that_no_layer_holds(study) -> None:
+    """Three heads of two layers add up to all but one of F, and none without (1, 1): two steps find the first two, not one."""
+    three = {(0, 0), (0, 1), (1, 0)}
+    roles = {f"role {i}": Role((head(*pair),)) for i, pair in enumerate([*sorted(three), (1, 1)])}
 
     def law(gone):
-        return 3.0 - len(gone & {(0, 0), (0, 1), (1, 0)}) ** 2 / 3
+        return 0.0 if (1, 1) in gone else 3.0 - len(gone & three) ** 2 / 3
 
     data = minimality.measure(under(study, law, roles=roles))
-    np.testing.assert_allclose(data["greedy"]["effect"].mean(1), 5 / 3, rtol=1e-6)
-    assert data["greedy"]["kind"] == ["greedy"] * 3
+    np.testing.assert_allclose(data["greedy"]["effect"].mean(1), [5 / 3, 5 / 3, 5 / 3, 3], rtol=1e-6)
+    assert data["greedy"]["kind"] == ["greedy", "greedy", "layer:0", "none"]
     assert data["greedy"]["sets"][0] == [[0, 1], [1, 0]]
     one = minimality.measure(under(study, law, roles=roles, greedy_steps=1))
-    np.testing.assert_allclose(one["greedy"]["effect"].mean(1), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(one["greedy"]["effect"].mean(1), [1, 1, 5 / 3, 3], rtol=1e-6)
 
 
 def test_choosing_the_set_is_not_rewarded(study) -> None:
