@@ -87,7 +87,10 @@ class _Held:
         for name, value in self.precisions.items():
             _backends()[name].fp32_precision = value
         now = _Held.now()
-        if (now.deterministic, now.warn_only) != (self.deterministic, self.warn_only):  # the call imports torch's compiler
+        if (now.deterministic, now.warn_only) != (
+            self.deterministic,
+            self.warn_only,
+        ):  # the call imports torch's compiler
             torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
         DETERMINISTIC.fill_uninitialized_memory = self.fill
 

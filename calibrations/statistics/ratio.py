@@ -76,7 +76,9 @@ class Ratio:
         """
         n_units = self.degrees_of_freedom + 1
         candidates = np.arange(2, MOST_UNITS + 1)
-        half = scipy.special.stdtrit(candidates - 1, tails(level)[1]) * self.standard_error * np.sqrt(n_units / candidates)
+        half = (
+            scipy.special.stdtrit(candidates - 1, tails(level)[1]) * self.standard_error * np.sqrt(n_units / candidates)
+        )
         enough = candidates[half < room]
         return int(enough[0]) if len(enough) else None
 
