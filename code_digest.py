@@ -125,7 +125,7 @@ def code_digest(paths: Iterable[Path]) -> str:
 @cache
 def _encoded(source: str) -> bytes:
     """The tokens as bytes, each ended by a zero byte, which no source holds; kept, as several digests read the same file."""
-    return b"".join(token.encode() + b"\0" for token in (*tokens(source), "<end of file>"))
+    return "\0".join((*tokens(source), "<end of file>", "")).encode()
 
 
 def tokens(source: str) -> Iterator[str]:

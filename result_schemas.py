@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
@@ -173,9 +173,9 @@ def limits(document: Any) -> str | None:
         for one in level:
             values = one.values() if isinstance(one, dict) else one
             kinds = set(map(type, values))
-            if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
+            if not all(map(math.isfinite, _of_kind(float, values, kinds))):
                 return "holds a number that is not finite"
-            if int in kinds and any(type(value) is int and abs(value) >= LARGEST_INTEGER for value in values):
+            if any(abs(value) >= LARGEST_INTEGER for value in _of_kind(int, values, kinds)):
                 return "holds an integer of more than 64 bits"
             if kinds & {dict, list}:
                 below += [value for value in values if type(value) in (dict, list)]
@@ -183,6 +183,13 @@ def limits(document: Any) -> str | None:
             return None
         level = below
     return f"is nested more than {DEEPEST} deep"
+
+
+def _of_kind(kind: type, values: Collection[Any], kinds: set[type]) -> Collection[Any]:
+    """Those of `values` that are of this type, `kinds` being the types of all: the quick way where all are or none is."""
+    if kinds == {kind}:
+        return values
+    return [value for value in values if type(value) is kind] if kind in kinds else ()
 
 
 def _shown(value: Any) -> str:

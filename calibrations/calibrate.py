@@ -53,7 +53,8 @@ def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any
             f"{folder} has no measurement {' and '.join(missing)}, which every calibration reads; run.py measures it"
         )
     load = cache(lambda: Evidence.load(folder, config["common"], measurements_of(CALIBRATIONS)))
-    return _made(identifiers, config, load, lambda file: _fresh(folder, file))
+    about = results_io.read(results_io.required(folder, "20"))["subject"]
+    return _made(identifiers, config, load, lambda file: _fresh(folder, file, about))
 
 
 def judge(evidence: Evidence, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
@@ -148,10 +149,10 @@ def _multiplicity_file(documents: Documents, config: Mapping[str, Any]) -> Resul
     return ResultFile(module.NUMBER, module.NAME, module.TITLE, inputs, settings, judge)
 
 
-def _fresh(folder: Path, file: ResultFile) -> Mapping[str, Any]:
-    """The stored document if it is fresh, otherwise a new one, written."""
+def _fresh(folder: Path, file: ResultFile, about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The stored document if it is fresh, otherwise a new one, written; `about` is the subject of what was measured."""
     path = folder / f"{file.number}_{file.name}.json"
-    subject, inputs = _subject(folder, file), digests(folder, file.inputs)
+    subject, inputs = _subject(file, about), digests(folder, file.inputs)
     if path.is_file():
         try:
             stored = results_io.read(path)
@@ -181,9 +182,7 @@ def _judged(file: ResultFile) -> dict[str, Any]:
     }
 
 
-def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
-    battery = results_io.find(folder, "20")
-    about = results_io.read(battery)["subject"] if battery else {}
+def _subject(file: ResultFile, about: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: about.get(name) for name in ABOUT},
         **({OF_ROWS: about[OF_ROWS]} if OF_ROWS in about else {}),

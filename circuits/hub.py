@@ -10,15 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, constants, snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HFValidationError,
-    LocalEntryNotFoundError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+import huggingface_hub  # what it holds is imported where it is used: its client takes half a second
 
 from results_io import UserError
 
@@ -54,15 +46,19 @@ def fetch(repository: str, revision: str | None) -> Snapshot:
         return cached
     with _explaining(repository, revision):
         commit = _commit(repository, revision)
-        folder = snapshot_download(repository, revision=commit, allow_patterns=FILES, ignore_patterns=NOT_FILES)
+        folder = huggingface_hub.snapshot_download(
+            repository, revision=commit, allow_patterns=FILES, ignore_patterns=NOT_FILES
+        )
     return Snapshot(Path(folder), commit)
 
 
 def _cached(repository: str, revision: str | None) -> Snapshot | None:
     """What an earlier run downloaded; None if it is not there or not whole."""
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
     try:
         folder = Path(
-            snapshot_download(
+            huggingface_hub.snapshot_download(
                 repository,
                 revision=revision,
                 local_files_only=True,
@@ -104,9 +100,12 @@ def shards(folder: Path) -> list[str]:
 
 def _commit(repository: str, revision: str | None) -> str:
     """The commit that the hub has under `revision`; UserError if it has no safetensors."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
     if constants.HF_HUB_OFFLINE:
         raise OfflineModeIsEnabled
-    found = HfApi().model_info(repository, revision=revision, timeout=SECONDS)
+    found = huggingface_hub.HfApi().model_info(repository, revision=revision, timeout=SECONDS)
     if not any(file.rfilename.endswith(".safetensors") for file in found.siblings or ()):
         raise UserError(
             f"{repository} at revision {revision or 'main'} has no safetensors weights and a pickle is not opened; convert it "
@@ -118,6 +117,8 @@ def _commit(repository: str, revision: str | None) -> str:
 @contextlib.contextmanager
 def _explaining(repository: str, revision: str | None) -> Iterator[None]:
     """UserError in one sentence for whatever stands in the way of a download."""
+    from huggingface_hub import constants, errors
+
     asked = f"{repository} at revision {revision or 'main'}"
     by_hand = (
         f"run `hf download {repository}{f' --revision {revision}' if revision else ''}` where there is a network, or put "
@@ -125,14 +126,14 @@ def _explaining(repository: str, revision: str | None) -> Iterator[None]:
     )
     try:
         yield
-    except OfflineModeIsEnabled as error:
+    except errors.OfflineModeIsEnabled as error:
         sentence = f"model {asked} is not on this machine and HF_HUB_OFFLINE forbids the network; {by_hand}"
         raise UserError(sentence) from error
-    except GatedRepoError as error:
+    except errors.GatedRepoError as error:
         raise UserError(f"model {asked} is gated; accept its licence on its page, then run `hf auth login`") from error
-    except RevisionNotFoundError as error:
+    except errors.RevisionNotFoundError as error:
         raise UserError(f"{repository} has no revision {revision}; set model.revision to a commit of it") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
         raise UserError(
             f"the hub has no model {repository!r} that this login may read; write it as on its page, for example "
             "model=hub model.name=EleutherAI/pythia-70m, or point model.path at a folder"

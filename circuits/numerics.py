@@ -86,7 +86,9 @@ class _Held:
             torch.set_float32_matmul_precision(self.precision)
         for name, value in self.precisions.items():
             _backends()[name].fp32_precision = value
-        torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
+        now, held = _Held.now(), (self.deterministic, self.warn_only)
+        if (now.deterministic, now.warn_only) != held:  # the call imports torch's compiler, two seconds
+            torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
         DETERMINISTIC.fill_uninitialized_memory = self.fill
 
 

@@ -264,7 +264,7 @@ def start(
         raise UserError(
             f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out"
         )
-    defaults = overrides.defaults(HydraConfig.get().runtime.choices)
+    defaults = overrides.defaults(HydraConfig.get().runtime.choices, config, given)
     for text in given:
         name = overrides.setting(text)
         overrides.check_is_there(text, defaults)

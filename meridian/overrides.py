@@ -64,6 +64,7 @@ KINDS = {
     **{list: "a list", dict: "a section"},
 }
 SELECTION = "select"  # of calibrations: one name, or a list of names
+EVERY = f"{SELECTION}=all"  # which is the default
 ADDED = "model.intervention"  # a section that no configuration has and that may be given: heads to silence, for suites
 
 
@@ -114,12 +115,14 @@ def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:
     return value_of(composed([f"{name}={choice}", *given]), name)
 
 
-def defaults(choices: Mapping[str, str]) -> DictConfig:
-    """The configuration of these choices without any other override.
+def defaults(choices: Mapping[str, str], config: DictConfig, given: Sequence[str]) -> DictConfig:
+    """The configuration of these choices without any other override: `config` itself where only choices were `given`.
 
     UserError for a file in configs/calibration/ without exactly its own section.
     """
     config_groups.check()
+    if all(setting(text) in GROUPS or text == EVERY for text in given):
+        return config
     return _defaults(tuple(f"{name}={choices[name]}" for name in sorted(GROUPS) if choices[name] is not None))
 
 

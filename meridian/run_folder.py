@@ -171,6 +171,11 @@ class RunFolder:
         return Evidence.load(self.path, self.settings, calibrate.measurements_of(CALIBRATIONS))
 
     @property
+    def metric(self) -> str:
+        """What every effect is measured in, in words ("logit difference"): from 01 alone, as `evidence` reads everything."""
+        return Evidence({"01": self.require("01")}, {}).metric
+
+    @property
     def circuit(self) -> Mapping[str, Any]:
         """The claim: name, roles {role: {heads, ordinal, sign, ...}}, provenance."""
         return self.evidence.circuit

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
+import scipy  # Student's t by scipy.special, the functions that scipy.stats.t calls: importing scipy.stats takes a second
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
@@ -138,7 +138,7 @@ class TTest:
 
     def interval(self, level: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper): mean +- t quantile x standard error, of the shape of `mean`."""
-        half = scipy.stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
+        half = scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1]) * self.standard_error
         return self.mean - half, self.mean + half
 
 
@@ -172,4 +172,4 @@ def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike 
     covariance, freedom = covariance_of_means(values, clusters)
     mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))
     t = np.divide(mean, error, out=np.sign(mean) * math.inf, where=error > 0)
-    return TTest(mean, error, t, scipy.stats.t.sf(t, freedom), freedom)
+    return TTest(mean, error, t, scipy.special.stdtr(freedom, -t), freedom)

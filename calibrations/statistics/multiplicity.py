@@ -109,7 +109,7 @@ def approximate_p(value: float, baseline: float, interval: Interval, quantile: f
     if se <= 0:
         raise Insufficient("zero_variance", f"interval {interval} has no width")
     z = (value - baseline) / se
-    return ApproximateP(float(se), float(z), float(2 * scipy.stats.norm.sf(abs(z))))
+    return ApproximateP(float(se), float(z), float(2 * scipy.special.ndtr(-abs(z))))
 
 
 def or_clause_p(p: ArrayLike) -> float:

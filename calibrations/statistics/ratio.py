@@ -46,7 +46,7 @@ class Ratio:
 
         Raises Insufficient("denominator") if that set is unbounded (mean(D)^2 <= q^2 var(mean D)).
         """
-        q2 = scipy.stats.t.ppf(tails(level)[1], self.degrees_of_freedom) ** 2
+        q2 = scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1]) ** 2
         # With theta + x for the bound, F - (theta + x) D has mean -x mean(D): a x^2 + 2 b x - c = 0, free of cancellation.
         a, b, c = 1 - q2 / self.denominator_t**2, q2 * self.relative_covariance, q2 * self.standard_error**2
         if a <= 0:
@@ -59,7 +59,7 @@ class Ratio:
 
     def t_interval(self, level: float = 0.90) -> Interval:
         """theta +- t quantile x standard error, with one degree of freedom less than there are sampling units."""
-        half = float(scipy.stats.t.ppf(tails(level)[1], self.degrees_of_freedom)) * self.standard_error
+        half = float(scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1])) * self.standard_error
         return self.value - half, self.value + half
 
     def p_within(self, band: Interval) -> float:
@@ -67,7 +67,7 @@ class Ratio:
         room = min(self.value - band[0], band[1] - self.value)
         if self.standard_error == 0:
             return float(room <= 0)
-        return float(scipy.stats.t.sf(room / self.standard_error, self.degrees_of_freedom))
+        return float(scipy.special.stdtr(self.degrees_of_freedom, -room / self.standard_error))
 
     def units_for(self, room: float, level: float = 0.90) -> int | None:
         """How many sampling units, spread as these are, make `t_interval` reach no further than `room` to either side.
@@ -76,7 +76,9 @@ class Ratio:
         """
         n_units = self.degrees_of_freedom + 1
         candidates = np.arange(2, MOST_UNITS + 1)
-        half = scipy.stats.t.ppf(tails(level)[1], candidates - 1) * self.standard_error * np.sqrt(n_units / candidates)
+        half = (
+            scipy.special.stdtrit(candidates - 1, tails(level)[1]) * self.standard_error * np.sqrt(n_units / candidates)
+        )
         enough = candidates[half < room]
         return int(enough[0]) if len(enough) else None
 

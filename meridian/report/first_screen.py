@@ -136,7 +136,7 @@ def _kept(run: RunFolder) -> str:
         return "What the circuit alone keeps of the effect cannot be said"
     low, high = record["ci90"] or (None, None)
     interval = interval_text(low, high)
-    return f"Alone, the circuit keeps {number(estimate)}{interval} of the model's {run.evidence.metric}"
+    return f"Alone, the circuit keeps {number(estimate)}{interval} of the model's {run.metric}"
 
 
 def _more(gates: Sequence[Mapping[str, Any]], where: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
+import huggingface_hub
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import (
@@ -59,8 +60,8 @@ class FakeHub:
 @pytest.fixture
 def remote(monkeypatch, tmp_path) -> FakeHub:
     fake = FakeHub(tmp_path)
-    monkeypatch.setattr(hub, "snapshot_download", fake.download)
-    monkeypatch.setattr(hub, "HfApi", lambda: fake)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fake.download)
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: fake)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     hub.fetch.cache_clear()
     yield fake
@@ -172,12 +173,12 @@ def cache(monkeypatch, tmp_path) -> Path:
     """An empty cache of the hub's own client, offline; returns the folder of one repository in it."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    whole = hub.snapshot_download
+    whole = huggingface_hub.snapshot_download
 
     def download(*arguments, **options):
         return whole(*arguments, cache_dir=tmp_path, **options)
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     hub.fetch.cache_clear()
     yield tmp_path / "models--some--model"
     hub.fetch.cache_clear()
@@ -219,5 +220,5 @@ def test_what_stops_the_download_itself_is_said_in_one_sentence(remote, monkeypa
     def download(repository, local_files_only=False, **options):
         raise LocalEntryNotFoundError("nothing here") if local_files_only else error
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     assert says in refusal()
