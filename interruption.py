@@ -4,8 +4,8 @@ The first Ctrl-C raises KeyboardInterrupt, so that what is being written is remo
 second one ends the process where it stands: results appear in one step, so none is ever half-written.
 
 Python drops what is raised inside of a finalizer or a weak reference's callback, as imports have many, and only prints it. So a
-KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python
-has put its own handler aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
+KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python has
+put its handlers aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ def test_another_dropped_error_is_printed_as_ever() -> None:
 
 
 def test_one_while_the_interpreter_is_taken_down_leaves_the_exit_code() -> None:
-    script = f"import threading\nclass Kept:\n    def __del__(self, os=os, signal=signal, time=time):\n        {PRESSED}\n"
+    script = (
+        f"import threading\nclass Kept:\n    def __del__(self, os=os, signal=signal, time=time):\n        {PRESSED}\n"
+    )
     assert ended(f"{script}threading.kept = Kept()\nsys.exit(3)\n") == (3, "", "")
 
 
