@@ -5,7 +5,7 @@
 # make types      pyright
 # make docs       the documentation site, in site/
 # make bench      the benchmark on this machine, and the tables of docs/performance.md
-# make lock       constraints.txt: the newest version of every package that pyproject.toml allows
+# make lock       constraints.txt: the newest version of every package that pyproject.toml allows, with hashes
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,11 @@ RUN := $(VENV)/.run
 DEV := $(VENV)/.dev
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 INSTALL := -W ignore -m pip install --quiet --no-compile
-PIP := $(BIN)/python $(INSTALL) -c constraints.txt
+PIP := $(BIN)/python $(INSTALL)
+# one section of the lock: all of it has hashes and all that it needs stands in it, so pip has nothing to resolve
+LOCKED = sed -n '/^\# --- what $(1)/,/^\# ---/p' constraints.txt > $(VENV)/locked.txt \
+	&& $(PIP) --require-hashes --no-deps --no-build-isolation -r $(VENV)/locked.txt
+EDITABLE := $(PIP) --no-deps --no-build-isolation -e
 PYTEST := $(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
 
 # compiled modules are kept below .venv, also where the environment says that none are written: processes start in half the time
@@ -49,29 +53,26 @@ bench: $(DEV)
 
 install: $(DEV)
 
-# What `make ioi` needs. Torch comes first and pinned, so that no other package chooses its version.
+# What `make ioi` needs, in two steps: all that has hashes, then torch, which finds what it needs and brings what its build needs.
 # Python compiles a module when it is first imported, so pip need not compile them all; a new pip reads an index faster.
-$(RUN): pyproject.toml constraints.txt
+$(RUN): pyproject.toml constraints.txt constraints-torch.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) pip
-	$(PIP) torch
-	$(PIP) -e .
+	$(call LOCKED,installs)
+	$(call LOCKED,a run needs)
+	$(PIP) -r constraints-torch.txt
+	$(EDITABLE) .
 	touch $@
 
 # What tests, lint, types, docs and the benchmark need besides.
 $(DEV): $(RUN)
-	$(PIP) -e '.[dev]'
+	$(call LOCKED,.\[dev\] brings)
 	touch $@
 
-# In an environment of its own; torch stays at the version that constraints.txt pins.
+# Torch stays at the version that constraints-torch.txt pins; uv knows the hashes of all files of a release, and pip only of its own.
 lock:
 	$(PYTHON) -m venv --clear .venv-lock
-	.venv-lock/bin/python $(INSTALL) --upgrade pip
-	.venv-lock/bin/python $(INSTALL) $$(grep '^torch==' constraints.txt)
-	.venv-lock/bin/python $(INSTALL) -e '.[dev]'
-	.venv-lock/bin/python -m pip freeze --all --exclude-editable > .venv-lock/all
-	{ head -n 2 constraints.txt; sed '/^\(triton\|nvidia-\|cuda-\)/d; s/+.*//' .venv-lock/all; } > .venv-lock/pins
-	mv .venv-lock/pins constraints.txt
+	.venv-lock/bin/python $(INSTALL) uv
+	.venv-lock/bin/python -m scripts.lock
 	rm -r .venv-lock
 
 clean:

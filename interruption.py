@@ -2,20 +2,29 @@
 
 The first Ctrl-C raises KeyboardInterrupt, so that what is being written is removed; `run.py` says the sentence when it arrives. A
 second one ends the process where it stands: results appear in one step, so none is ever half-written.
+
+Python drops what is raised inside of a finalizer or a weak reference's callback, as imports have many, and only prints it. So a
+KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python has
+put its handlers aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
 """
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from types import FrameType
 
 STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
 CODE = 130  # of the exit
+SECONDS_AFTER_A_DROP = 0.01  # then the finalizer is over
 _told = False  # the sentence was said
+_saying = False  # it is being said
 _raised = False  # the first Ctrl-C was passed on
 _caught = False  # somebody is there who catches KeyboardInterrupt
 
@@ -23,6 +32,13 @@ _caught = False  # somebody is there who catches KeyboardInterrupt
 def take_over() -> None:
     """Handle Ctrl-C from now on: before anything else is imported."""
     signal.signal(signal.SIGINT, _handle)
+    sys.unraisablehook = _raise_again
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the first one registered is the last one run
+
+
+def asked() -> bool:
+    """True once Ctrl-C was pressed: whatever error arrives then comes of it, as where an import in C makes another of it."""
+    return _raised
 
 
 @contextlib.contextmanager
@@ -38,10 +54,11 @@ def caught() -> Iterator[None]:
 
 def say() -> int:
     """Say the sentence on the error stream, once; returns the exit code."""
-    global _told
+    global _told, _saying
     if not _told:
-        _told = True
+        _saying = True
         print(STOPPED, file=sys.stderr, flush=True)
+        _told, _saying = True, False
     return CODE
 
 
@@ -50,7 +67,20 @@ def _handle(number: int, frame: FrameType | None) -> None:
     if _caught and not _raised:
         _raised = True
         raise KeyboardInterrupt
-    leave()
+    if not _saying:  # once whole; the process ends by itself in a moment
+        leave()
+
+
+def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
+    """What Python calls with an exception that it drops."""
+    global _raised
+    if not issubclass(dropped.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(dropped)
+        return
+    _raised = False
+    timer = threading.Timer(SECONDS_AFTER_A_DROP, _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
 
 
 def leave() -> None:

@@ -18,6 +18,7 @@ import json
 import math
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,12 +262,25 @@ def fault(path: Path) -> str | None:
 
 
 def _text(path: Path) -> str:
+    _require_file(path)
     try:
         if (size := Path(path).stat().st_size) > MOST_BYTES:
             raise ResultError(path, f"has {size} bytes, and {MOST_BYTES} are allowed")
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ResultError(path, f"is not readable JSON ({error})") from error
+
+
+def _require_file(path: Path) -> None:
+    """ResultError for a folder, a link that leads nowhere or to itself, and a pipe or device, whose bytes may have no end."""
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP) or not Path(path).is_symlink():
+            raise
+        raise ResultError(path, f"is a link that cannot be followed ({error.strerror})") from error
+    if not stat.S_ISREG(mode):
+        raise ResultError(path, "is a folder, a pipe or a device and not a file")
 
 
 def _is_as_written(text: str) -> bool:
@@ -277,6 +291,7 @@ def _is_as_written(text: str) -> bool:
 
 def file_digest(path: Path) -> str:
     """Hex digest of a file's bytes: what `inputs_sha256` of a dependent result records."""
+    _require_file(path)
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 

@@ -207,6 +207,10 @@ def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
             return _guarded(main, typed)
     except KeyboardInterrupt:
         return interruption.say()
+    except Exception:
+        if interruption.asked():
+            return interruption.say()
+        raise
 
 
 def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
@@ -226,6 +230,8 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
     except Exception as error:
+        if interruption.asked():
+            raise
         if reason := results_io.disk_problem(error):
             return _refuse(reason)
         if not _in_the_run(error) and (culprit := _refused_by_hydra(sys.argv[1:])):
@@ -278,6 +284,8 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
             if stop.code:
                 raise Ended(stop.code, "") from None
         except Exception as error:
+            if interruption.asked():
+                raise KeyboardInterrupt from error
             if reason := _reason(error):
                 code = _refuse(reason)
                 if several:

@@ -46,8 +46,12 @@ def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None
     listed = certificate.get("inputs_sha256")
     if listed is None:
         return None
+    seen: set[str] = set()
     for path in sorted(folder.glob(NUMBERED)):
         number = path.name.partition("_")[0]
+        if number in seen:
+            results_io.find(folder, number)  # which refuses two of one number
+        seen.add(number)
         if number not in listed:
             return f"holds {path.name}, which {CERTIFICATE} does not list"
         if results_io.file_digest(path) != listed[number]:
@@ -109,13 +113,13 @@ class RunFolder:
         if path is None:
             return None
         stat = path.stat()
-        key = (path.name, stat.st_size, stat.st_mtime_ns)
+        key = (path.name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
         if key not in self._read:
             self._read[key] = results_io.read(path)
         return self._read[key]
 
     @cached_property
-    def _read(self) -> dict[tuple[str, int, int], Mapping[str, Any]]:
+    def _read(self) -> dict[tuple[str, int, int, int], Mapping[str, Any]]:
         """The documents read so far; figures and tables ask for some of them a hundred times."""
         return {}
 

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import results_io
+from scripts import lock as write_lock
 from tests.commandline import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -28,11 +29,39 @@ runpy.run_path("run.py", run_name="__main__")
 FREE = re.compile(r"triton$|nvidia-|cuda-")  # a CUDA build of torch pins its own
 
 
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; .*?)?((?: \\\n    --hash=sha256:[0-9a-f]{64})*)$", re.MULTILINE)
+
+
 def lock() -> dict[str, Version]:
-    """The version that constraints.txt pins for each package."""
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pairs = [line.split("==") for line in lines if not line.startswith("#")]
-    return {canonicalize_name(name): Version(version) for name, version in pairs}
+    """The version that constraints.txt pins for each package, and constraints-torch.txt for torch."""
+    text = "".join((ROOT / name).read_text() for name in ("constraints.txt", "constraints-torch.txt"))
+    return {canonicalize_name(name): Version(version) for name, version, _ in PIN.findall(text)}
+
+
+def test_every_line_of_the_lock_is_a_pin_with_hashes_or_a_section() -> None:
+    text = (ROOT / "constraints.txt").read_text()
+    hashes = {name: found.count("sha256:") for name, _, found in PIN.findall(text)}
+    assert re.sub(r"^#.*", "", PIN.sub("", text), flags=re.MULTILINE).split() == []
+    assert min(hashes.values()) >= 1 and hashes["numpy"] > 30  # wheels for each system and Python
+    assert not any(FREE.match(name) or name == "torch" for name in hashes)
+    titles = re.findall(r"^# ---.*", text, re.MULTILINE)
+    assert titles == list(write_lock.SECTIONS)
+    makefile = (ROOT / "Makefile").read_text().replace("\\", "")
+    asked = re.findall(r"call LOCKED,(.*?)\)", makefile)
+    assert len(asked) == 3 and all(
+        title.startswith(f"# --- what {word}") for title, word in zip(titles, asked, strict=True)
+    )
+
+
+def test_the_lock_has_every_package_once_and_with_its_widest_marker() -> None:
+    text = "pip==1 \\\n    --hash=sha256:a\nb==2 \\\n    --hash=sha256:c\nc==3\ntorch==9\nnvidia-x==1\ntriton==1\n"
+    everything = write_lock.parsed(text)
+    assert list(everything) == ["pip", "b", "c"] and everything["b"].endswith("sha256:c")
+    run = write_lock.parsed("b==2 ; sys_platform == 'win32' \\\n    --hash=sha256:c\n")
+    everything |= {"setuptools": "setuptools==4"}
+    parts = write_lock.sections(everything, list(run))
+    assert [list(part) for part in parts] == [["pip", "setuptools"], ["b"], ["c"]]
+    assert "win32" not in write_lock.written(parts) and write_lock.written(parts).count("==") == 4
 
 
 def applying(requirements: list[str], extras: set[str]) -> list[Requirement]:

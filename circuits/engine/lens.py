@@ -123,13 +123,29 @@ class LensEngine:
 
         Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
         """
+        return self._read(prompts, base, hooks, lambda tensor, rows: tensor.to(device))
+
+    @torch.no_grad()
+    def at_end(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> dict[str, Float[Tensor, "prompt ..."]]:
+        """`activations` at each prompt's last position, on the CPU: no more than a forward pass has is held of the others."""
+
+        def last(tensor: Tensor, rows: slice) -> Tensor:
+            ends = prompts.end[rows].to(tensor.device)
+            return tensor[torch.arange(len(ends), device=tensor.device), ends].cpu()
+
+        return self._read(prompts, base, hooks, last)
+
+    def _read(
+        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], kept_of: Callable[[Tensor, slice], Tensor]
+    ) -> dict[str, Tensor]:
+        """What `kept_of` makes of each hook's tensor in a forward pass over a slice of the prompts, joined over the slices."""
         tokens = prompts.clean if base == "clean" else prompts.corrupted
 
         def read(rows: slice) -> dict[str, Tensor]:
             kept: dict[str, Tensor] = {}
 
             def keep(tensor: Tensor, hook: object, name: str) -> None:
-                kept[name] = tensor.detach().to(device)
+                kept[name] = kept_of(tensor.detach(), rows)
 
             self._forward(tokens[rows], prompts.end[rows], [(name, partial(keep, name=name)) for name in hooks])
             dead = set(hooks) - set(kept)

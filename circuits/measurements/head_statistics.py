@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from einops import einsum, rearrange
+from einops import rearrange
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
@@ -62,9 +62,8 @@ def end_outputs(study: Study, prompts: PromptSet) -> Float[Tensor, "prompt head 
 def _at_end(study: Study, prompts: PromptSet, hook: str) -> list[Float[Tensor, "prompt ..."]]:
     """The activation at `hook` of each layer at each prompt's last position."""
     names = [f"blocks.{layer}.{hook}" for layer in range(study.model.n_layers)]
-    stored = study.engine.activations(prompts, "clean", tuple(names))
-    prompt = torch.arange(len(prompts))
-    return [stored[name][prompt, prompts.end].float() for name in names]
+    stored = study.engine.at_end(prompts, "clean", tuple(names))
+    return [stored[name].float() for name in names]
 
 
 def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt head"]:
@@ -83,13 +82,16 @@ def mlp_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt lay
 def _norms(
     study: Study, prompts: PromptSet, end_z: Float[Tensor, "prompt head d_head"]
 ) -> Float[Tensor, "prompt head"]:
-    model = study.model
-    written = einsum(end_z, model.output_weights.flatten(0, 1), "prompt head dh, head dh d -> prompt head d")
+    """Head by head: what all of them write together would be [prompt, head, d_model]."""
+    model, factors = study.model, [torch.ones(())] * study.model.n_layers
     if model.normalises_attention:
         scales = _at_end(study, prompts, "ln1_post.hook_scale")
         factors = [model.attention_gain(layer) / scale for layer, scale in enumerate(scales)]
-        written = written * torch.stack(factors, 1).repeat_interleave(model.n_heads, 1)
-    return written.norm(dim=2)
+    weights = model.output_weights.flatten(0, 1)
+    norms = [
+        (end_z[:, head] @ weights[head] * factors[head // model.n_heads]).norm(dim=1) for head in range(len(weights))
+    ]
+    return torch.stack(norms, 1)
 
 
 def prediction_errors(

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from circuits.engine import memory
 from circuits.engine.scores import gather
 from circuits.interventions import Base
 from circuits.measurements.baseline import EXAMPLES
@@ -54,12 +55,29 @@ class Lens:
 
 @torch.no_grad()
 def lens(study: Study, prompts: PromptSet, base: Base = "clean") -> Lens:
-    """The logit lens at the last position of one of the two runs: entering each layer, and after the last."""
-    prompt = torch.arange(len(prompts))
-    layers = [lens_logits(study, stream[prompt, prompts.end]) for stream in _streams(study, prompts, base)]
-    scores = [_score(logits, prompts) for logits in layers]
+    """The logit lens at the last position of one of the two runs: entering each layer, and after the last.
+
+    As many prompts at a time as the engine has room for logits of.
+    """
+    rows = memory.balanced(len(prompts), study.engine.room // study.engine.shape.logits_row)
+    parts = [_lens(study, prompts.select(list(range(len(prompts)))[part]), base) for part in rows]
+    return Lens(
+        np.concatenate([part.rank for part in parts], 1),
+        np.concatenate([part.probability for part in parts], 1),
+        np.concatenate([part.logit_diff for part in parts], 1),
+        max(part.max_error for part in parts),
+    )
+
+
+def _lens(study: Study, prompts: PromptSet, base: Base) -> Lens:
+    """As `lens`, all prompts at once; the logits of one layer at a time."""
+    names, logits, scores = _stream_names(study), torch.empty(0), []
+    at_end = study.engine.at_end(prompts, base, names)
+    for name in names:
+        logits = lens_logits(study, at_end[name])
+        scores.append(_score(logits, prompts))
     rank, probability, logit_diff = (torch.stack(values).numpy() for values in zip(*scores, strict=True))
-    error = float((layers[-1] - study.engine.end_logits(prompts, base)).abs().max())
+    error = float((logits - study.engine.end_logits(prompts, base)).abs().max())
     return Lens(rank, probability, logit_diff, error)
 
 
@@ -117,10 +135,14 @@ def _names(study: Study, ids: Int[Tensor, " token"]) -> list[str]:
 
 def _streams(study: Study, prompts: PromptSet, base: Base) -> list[Float[Tensor, "prompt position d_model"]]:
     """The residual stream entering each layer, and after the last."""
-    last = study.model.n_layers - 1
-    names = (*(f"blocks.{layer}.hook_resid_pre" for layer in range(last + 1)), f"blocks.{last}.hook_resid_post")
+    names = _stream_names(study)
     stored = study.engine.activations(prompts, base, names)
     return [stored[name] for name in names]
+
+
+def _stream_names(study: Study) -> tuple[str, ...]:
+    last = study.model.n_layers - 1
+    return (*(f"blocks.{layer}.hook_resid_pre" for layer in range(last + 1)), f"blocks.{last}.hook_resid_post")
 
 
 def lens_logits(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:

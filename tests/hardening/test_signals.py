@@ -15,6 +15,7 @@ import pytest
 
 import interruption
 import run
+from results_io import UserError
 from tests.commandline import ROOT, SMALL, command
 
 PROGRAM = """
@@ -84,6 +85,55 @@ def test_the_second_one_ends_the_process_where_it_stands() -> None:
     line = [sys.executable, "-c", script]
     finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
     assert (finished.returncode, finished.stdout, finished.stderr) == (130, "cleaning\n", SAID)
+
+
+def ended(script: str) -> tuple[int, str, str]:
+    """(exit code, output, errors) of a script to whose first lines Ctrl-C is taken over."""
+    script = f"import atexit, interruption, os, signal, sys, time\ninterruption.take_over()\n{script}"
+    finished = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
+    )
+    return finished.returncode, finished.stdout, finished.stderr
+
+
+PRESSED = "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.001)"
+
+
+def test_one_that_python_drops_inside_a_finalizer_is_raised_again() -> None:
+    script = (
+        f"class Freed:\n    def __del__(self):\n        {PRESSED}\n"
+        "with interruption.caught():\n"
+        "    try:\n        Freed(); time.sleep(20); print('never')\n"
+        "    except KeyboardInterrupt:\n        sys.exit(interruption.say())\n"
+    )
+    assert ended(script) == (interruption.CODE, "", SAID)
+
+
+def test_another_dropped_error_is_printed_as_ever() -> None:
+    code, _, errors = ended("class Freed:\n    def __del__(self):\n        1 / 0\nFreed()\n")
+    assert code == 0 and errors.startswith("Exception ignored in") and "ZeroDivisionError" in errors
+
+
+def test_one_while_the_interpreter_is_taken_down_leaves_the_exit_code() -> None:
+    script = (
+        f"import threading\nclass Kept:\n    def __del__(self, os=os, signal=signal, time=time):\n        {PRESSED}\n"
+    )
+    assert ended(f"{script}threading.kept = Kept()\nsys.exit(3)\n") == (3, "", "")
+
+
+def test_one_while_the_sentence_is_said_does_not_cut_it() -> None:
+    class_ = f"class Pressing:\n    def write(self, text):\n        {PRESSED}; os.write(2, text.encode())\n"
+    script = f"{class_}    def flush(self):\n        pass\nsys.stderr = Pressing()\nsys.exit(interruption.say())\n"
+    assert ended(script) == (interruption.CODE, "", SAID)
+
+
+def test_an_error_that_was_made_of_one_is_no_traceback_and_no_refusal() -> None:
+    for error in (ImportError("numpy.core.multiarray failed to import"), UserError("torch cannot be imported")):
+        with (
+            mock.patch.object(interruption, "_raised", True),
+            mock.patch.dict(run.COMMANDS, {"run": mock.Mock(side_effect=error)}),
+        ):
+            assert (outcome := command("task=ioi")).code == interruption.CODE and outcome.errors == SAID
 
 
 def test_importing_run_py_leaves_signals_to_whoever_imports_it() -> None:
