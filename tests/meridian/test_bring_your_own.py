@@ -236,7 +236,7 @@ def test_rows_that_are_left_out_are_never_written_over_the_rows(place) -> None:
     kept = as_csv(ioi_rows(40), place / "rows.csv").read_bytes()
     other = as_csv(ioi_rows(41), place / "other.csv").read_bytes()
     for name in ("./rows.csv", "other.csv"):
-        outcome = run(
+        outcome = command(
             "check", "task=file", "task.path=rows.csv", "task.companions=[other.csv]", f"check.left_out={name}"
         )
         assert outcome.code == 2 and "which is read; name another file, as this one would be lost" in outcome.errors
