@@ -290,7 +290,9 @@ class Encoder:
         self.continuations: dict[str, list[int]] = {}
 
     def __call__(self, text: str, **options: Any) -> Any:
-        return self.tokenizer(text, add_special_tokens=False, **options)
+        return self.tokenizer(
+            text, add_special_tokens=False, verbose=False, **options
+        )  # what is too long is said by us
 
     def continuation(self, text: str, joint: str, word: str) -> list[int]:
         """Ids that `joint` and `word` add to those of `text`; none if they change those of its end.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import results_io
 from meridian.commandline import FILE
@@ -56,6 +56,17 @@ def _unreadable(count: int) -> str | None:
     return f"{rows} cannot be read; correct {them}, or take {them} out"
 
 
+def _require_not_read(out: Any, asked: Mapping[str, Any]) -> None:
+    """UserError if the rows that are left out were to be written over a file that is read."""
+    companions = asked.get("companions")
+    read = [asked.get("path"), *(companions if isinstance(companions, list) else [])]
+    for name in (str(one) for one in read if out and one):
+        if Path(name).resolve() == Path(str(out)).resolve():
+            raise UserError(
+                f"check.left_out={out} is {name}, which is read; name another file, as this one would be lost"
+            )
+
+
 def command(context: RunContext) -> int:
     """Print every row that is left out and why, what is chosen for the others, and which tiers they allow; exit code 2 if no run
     on them is possible. Nothing is written but the file that check.left_out names."""
@@ -67,6 +78,7 @@ def command(context: RunContext) -> int:
     from meridian import file_task, tier_needs
 
     file_task.options_of(asked)
+    _require_not_read(context.settings["check"]["left_out"], asked)
     found = file_task.given(asked, every=True)
     from circuits import models, tasks
 

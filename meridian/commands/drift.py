@@ -92,6 +92,7 @@ def analyse(context: RunContext, folder: Path) -> int:
     from suites.drift import analysis, record, registration, snapshot
 
     require_record(folder)
+    record.require_whole(folder, record.read(folder / record.NAME))
     manifest = analysis.analyse(folder, analysed_by(settings_of(context)), context.seed)
     if manifest["registered"]:
         registration.write_decisions(folder, manifest["registered"], snapshot.now())
@@ -124,7 +125,6 @@ def alarm_table(manifests: list[dict[str, Any]]) -> Table:
 def build(context: RunContext, folder: Path) -> int:
     """The site, from the manifests of a series, or from one that was published. Says where its first page is."""
     from suites.drift import record, site, snapshot
-    from suites.drift.site import downloads
 
     settings = context.settings
     if settings["manifest"]:
@@ -133,8 +133,9 @@ def build(context: RunContext, folder: Path) -> int:
     else:
         require_record(folder)
         paths = sorted(folder.glob("manifest-*.json"))
-        manifests = [downloads.read_manifest(path.read_text(encoding="utf-8"), str(path)) for path in paths]
         series = record.read(folder / record.NAME)
+        record.require_whole(folder, series)
+        manifests = [_published(results_io.read(path)) for path in paths]
         heads = {one.id: record.head(series, one.id) for one in series.finished}
         source = site.Source(folder.name, in_order(manifests), heads, commit())
         out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
@@ -155,6 +156,11 @@ def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
     return [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
 
 
+def _published(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest as pages are made of it: without what a stored result has beside its content."""
+    return {key: value for key, value in document.items() if key not in (results_io.DIGEST, "schema_version")}
+
+
 def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Manifests from the earliest to the latest."""
     from suites.drift import schedule
@@ -165,16 +171,18 @@ def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def published(path: Path) -> Source:
     """The source of a site that is made again from public data: manifest.json, and head.json beside it. UserError for neither."""
-    import json
-
     from suites.drift import site
     from suites.drift.site import downloads
 
     if not path.is_file():
         raise UserError(f"manifest={path} is not there; give manifest.json of a snapshot's data")
-    manifest = downloads.read_manifest(path.read_text(encoding="utf-8"), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise UserError(f"manifest={path} is no text in UTF-8; give manifest.json of a snapshot's data") from error
+    manifest = downloads.read_manifest(text, str(path))
     head = path.with_name("head.json")
-    heads = {manifest["snapshot"]: json.loads(head.read_text(encoding="utf-8"))} if head.is_file() else {}
+    heads = {manifest["snapshot"]: downloads.read_head(head)} if head.is_file() else {}
     return site.Source(manifest["series"], [manifest], heads, commit())
 
 
@@ -202,14 +210,14 @@ def register(context: RunContext, folder: Path) -> int:
 
 def verify(context: RunContext, folder: Path) -> int:
     """Check every line of the record, and the heads that the site of the series published."""
-    import json
-
     from suites.drift import record, snapshot
+    from suites.drift.site import downloads
 
     require_record(folder)
     site = Path(context.settings["out"] or folder / "site")
-    heads = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(site.glob("data/*/head.json"))]
+    heads = [downloads.read_head(path) for path in sorted(site.glob("data/*/head.json"))]
     end = snapshot.verify(folder, {one["snapshot"]: one["hash"] for one in heads})
+    record.require_whole(folder, record.read(folder / record.NAME))
     context.reporter.say(
         f"{folder / record.NAME}: {end.lines} lines hold, {len(heads)} published heads found; head {end.hash}"
     )

@@ -49,7 +49,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     was changed.
     """
     series = record.read(folder / record.NAME)
-    ids = expected(series)
+    ids = record.expected(series)
     load = vectors or stored_vectors(folder)
     sides = {side.snapshot.id: side for side in sides_of([(one, load) for one in series.finished], settings)}
     points = _history(ids, sides, seed)
@@ -76,15 +76,6 @@ def sides_of(snapshots: Sequence[tuple[Snapshot, Vectors]], settings: Mapping[st
     pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
     classified = _fits() and all(embedded(*pair) for pair in pairs)
     return [Side(one, settings, known, classified) for one, known in pairs]
-
-
-def expected(series: Series) -> list[str]:
-    """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
-    known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
-    ordered = schedule.in_order(list(known))
-    if not ordered or schedule.kind(ordered[0]) != "week" or not series.snapshots:
-        return ordered
-    return schedule.in_order([*ordered, *record.scheduled_until(series, ordered[-1])])
 
 
 def stored_vectors(folder: Path) -> Vectors:

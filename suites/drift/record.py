@@ -14,16 +14,16 @@ rewrites the file cannot give it again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from results_io import UserError
 from suites.drift import schedule
 from suites.log import chain
 
-NAME = "run_log.jsonl"
+NAME, MANIFEST = "run_log.jsonl", "manifest-"  # the latter begins the names of what analyses make of it
 STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
 GAP, REGISTERED, DECISION = "gap", "registered", "decision"
 ROW = (  # the columns of a generation that analyses read; times and places in the file are none of them
@@ -102,15 +102,9 @@ class Series:
 def read(path: Path) -> Series:
     """The record, every line checked. UserError for a line that was changed."""
     series = Series()
-    lines = chain.read(path)  # first: it says what is wrong with a line
-    for line, head in zip(lines, _heads(path), strict=True):
-        _fold(series, line, head)
+    for line, end in chain.read_with_heads(path):
+        _fold(series, line, end.hash)
     return series
-
-
-def _heads(path: Path) -> list[str]:
-    """The chain's hash after each line."""
-    return [json.loads(line)["hash"] for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
 def _fold(series: Series, record: Mapping[str, Any], head: str) -> None:
@@ -158,6 +152,26 @@ def scheduled_until(series: Series, last: str) -> list[str]:
         return []
     first = schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps)])[0]
     return schedule.scheduled(first, last, int(series.snapshots[series.order[0]].started["every"]))
+
+
+def expected(series: Series) -> list[str]:
+    """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
+    known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
+    ordered = schedule.in_order(list(known))
+    if not ordered or schedule.kind(ordered[0]) != "week" or not series.snapshots:
+        return ordered
+    return schedule.in_order([*ordered, *scheduled_until(series, ordered[-1])])
+
+
+def require_whole(folder: Path, series: Series) -> None:
+    """UserError if an earlier analysis saw a snapshot that is not on record now: a record that was cut holds as a chain."""
+    known = set(expected(series))
+    for path in sorted(folder.glob(f"{MANIFEST}*.json")):
+        if path.stem.removeprefix(MANIFEST) not in known:
+            raise UserError(
+                f"{path} is of a snapshot that {NAME} does not hold, so the record was cut; restore it from a copy, or move that "
+                "file away"
+            )
 
 
 def expected_cells(series: Series, identifier: str) -> int | None:

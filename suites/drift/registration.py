@@ -23,6 +23,7 @@ KEYS = ("claim", "metric", "axis", "direction", "test", "alpha", "margin", "n", 
 METRICS = ("refusal", "hedging", "length", "centroid")
 DIRECTIONS = {"up": 1.0, "down": -1.0, "any": 0.0}
 TEST = "permutation within prompts"
+LARGEST = 1e15  # of a number: what is beyond is no margin and no count
 DECIDED = ("claim", "snapshot", "outcome", "role", "p", "difference")  # of a decision; an open one has the first four
 
 
@@ -41,10 +42,16 @@ def read(path: Path) -> dict[str, Any]:
     for key, allowed in (("metric", METRICS), ("axis", AXES), ("direction", tuple(DIRECTIONS)), ("test", (TEST,))):
         if data[key] not in allowed:
             raise UserError(f"{path}: {key} is {data[key]!r}; expected one of {', '.join(allowed)}")
-    for key, least, most in (("alpha", 0, 1), ("margin", 0, float("inf")), ("n", 1, float("inf"))):
+    for key, least, most in (("alpha", 0, 1), ("margin", 0, None), ("n", 1, None)):
         value = data[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise UserError(f"{path}: {key} is {value!r}; expected a number from {least:g} on")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST
+        if not is_number or value < least or (most is not None and value > most):
+            reach = f"from {least:g} on" if most is None else f"from {least:g} to {most:g}"
+            raise UserError(f"{path}: {key} is {value!r}; expected a number {reach}")
+    for key in ("claim", "exclusion"):
+        value = data[key]
+        if not isinstance(value, str) or not value.strip() or not value.isprintable():
+            raise UserError(f"{path}: {key} is {value!r}; expected a line of text, in quotation marks")
     return data
 
 

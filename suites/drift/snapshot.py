@@ -19,7 +19,7 @@ from suites.asking import Progress
 from suites.drift import record, schedule
 from suites.drift.corpus import Corpus, Prompt
 from suites.drift.record import Cell, Series, Snapshot
-from suites.log import chain
+from suites.log import chain, generations
 from suites.log.chain import Writer
 from suites.models.base import Generation, ModelUnderTest, Request
 
@@ -105,6 +105,7 @@ def take(
     own = identifier(model, settings, clock)
     with Writer(folder / record.NAME) as writer:
         series = record.read(folder / record.NAME)
+        record.require_whole(folder, series)
         _require_open(series, own, settings)
         legs, reason = legs_of(model, settings)
         if (begun := series.snapshots.get(own)) is not None:
@@ -115,6 +116,7 @@ def take(
         _require_unchanged(series, prompts)
         cells = {cell: (prompt, leg) for prompt in prompts for leg in legs for cell in _cells(prompt, leg)}
         if own not in series.snapshots:
+            _require_declared(series, own, model, settings)
             started = _started(own, model, corpus, legs, reason, settings, series, len(cells), seed)
             writer.append([{**started, "time": clock().isoformat()}])
         _note_unfinished(writer, series, own, clock)
@@ -134,6 +136,7 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
     _require_one_kind(series, own)
     if (known := series.snapshots.get(own)) is not None and known.finished is not None:
         raise UserError(f"the snapshot {own} is finished; a sample taken later is none of it: take the next one")
+    _require_not_over(series, own)
     if asked := settings.get("snapshot"):
         if asked != own and schedule.kind(asked) == "week":
             raise UserError(
@@ -144,6 +147,30 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
     clash = [one for one in series.snapshots if one.partition("-")[0] == own.partition("-")[0] and one != own]
     if clash and schedule.kind(own) == "checkpoint":
         raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
+
+
+def _require_not_over(series: Series, own: str) -> None:
+    """UserError for a week before one on record: a clock that went back would change what was compared with what."""
+    if series.snapshots and schedule.kind(own) == "week" and record.series_before(own, last := series.order[-1]):
+        raise UserError(
+            f"{own} is over, as {last} is on record, so it gets no samples; set the clock of this machine right"
+        )
+
+
+def _require_declared(series: Series, own: str, model: ModelUnderTest, settings: Mapping[str, Any]) -> None:
+    """UserError if an endpoint is asked for another model than before and nobody says so: that is no silent update of its."""
+    before = [one for one in series.order if record.series_before(one, own)]
+    if settings.get("version") is not None or model.identity["kind"] != "endpoint" or not before:
+        return
+    known, asked = (
+        series.snapshots[before[-1]].started["model"]["identity"].get("requested"),
+        model.identity.get("requested"),
+    )
+    if known != asked:
+        raise UserError(
+            f"{before[-1]} was asked of the model {known}, and {own} would be asked of {asked} under the same declared version; "
+            "say which version that is with drift.version, or start another series"
+        )
 
 
 def require_as_begun(begun: Snapshot, model: ModelUnderTest, corpus: Corpus, settings: Mapping[str, Any]) -> None:
@@ -249,6 +276,7 @@ def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
     with Writer(folder / record.NAME) as writer:
         series = record.read(folder / record.NAME)
         _require_one_kind(series, snapshot)
+        _require_not_over(series, snapshot)
         if any(gap["snapshot"] == snapshot for gap in series.gaps):
             return
         note_gap(writer, snapshot, cause, {"cells": record.expected_cells(series, snapshot)}, clock)
@@ -295,7 +323,8 @@ def _request(cell: Cell, prompt: Prompt, leg: Leg, corpus: Corpus, drawn: int) -
 
 
 def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) -> dict[str, Any]:
-    said = output.provenance
+    said = {name: generations.writable(one) if isinstance(one, str) else one for name, one in output.provenance.items()}
+    text = generations.writable(output.text)
     return {
         "prompt": prompt.id,
         "version": prompt.version,
@@ -305,8 +334,8 @@ def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) 
         "harm": prompt.harm,
         "leg": cell.leg,
         "sample": cell.sample,
-        "text": output.text,
-        "text_sha256": hashlib.sha256(output.text.encode()).hexdigest(),
+        "text": text,
+        "text_sha256": hashlib.sha256(text.encode()).hexdigest(),
         "tokens": output.tokens_out,
         "finish": output.finish,
         "requested": model.name,
@@ -314,7 +343,7 @@ def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) 
         "system_fingerprint": said.get("system_fingerprint"),
         "api_version": said.get("api_version"),
         "safety": bool(said.get("safety")),
-        "error": output.error,
+        "error": None if output.error is None else generations.writable(output.error),
     }
 
 

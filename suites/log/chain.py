@@ -57,6 +57,11 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [record for record, _ in _checked(path)]
 
 
+def read_with_heads(path: Path) -> list[tuple[dict[str, Any], ChainEnd]]:
+    """The same records, each with where the chain stood after it: of one reading, whoever appends meanwhile."""
+    return list(_checked(path))
+
+
 def _checked(path: Path) -> Iterator[tuple[dict[str, Any], ChainEnd]]:
     """(record, head after it) of each line, in order; a file that does not exist is an empty chain."""
     path, head = Path(path), ChainEnd()

@@ -323,7 +323,7 @@ def to_scores(line: Mapping[str, Any]) -> ChoiceScores:
 
 def _output(generation: Generation) -> dict[str, Any]:
     """What came back, as the log holds it; `to_generation` is the way back."""
-    text = _writable(generation.text)
+    text = writable(generation.text)
     failed = generation.finish == "error" or generation.error is not None
     # an endpoint may send -inf for a log-probability, which JSON cannot hold
     finite = generation.logprob is not None and math.isfinite(generation.logprob)
@@ -336,11 +336,11 @@ def _output(generation: Generation) -> dict[str, Any]:
         "finish_reason": generation.finish,
         "latency_ms": round(generation.seconds * 1000, 3),
         "logprob": generation.logprob if finite else None,
-        "error": _writable(generation.error or "the call failed and does not say why") if failed else None,
+        "error": writable(generation.error or "the call failed and does not say why") if failed else None,
         "reported": generation.reported,
     }
 
 
-def _writable(text: str) -> str:
+def writable(text: str) -> str:
     """`text` without lone surrogates, which an endpoint can send and UTF-8 cannot hold."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

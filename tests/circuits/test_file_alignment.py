@@ -57,6 +57,11 @@ def test_fillers_leave_the_fewest_changes_and_are_refused_where_they_match_in_se
     assert (aligned, refused) == (303, 29)
 
 
+def test_parts_of_hundreds_of_tokens_are_not_matched_one_by_one() -> None:
+    found = alignment.by_spans((side([0, *[1, 2] * 150, 9]), side([0, *[2, 1, 1] * 150, 9])))
+    assert isinstance(found, str) and "too many to match one by one; name the words" in found
+
+
 def test_roles_move_with_the_text_around_them() -> None:
     one = Side(
         "ab cd ef", (1, 2, 3), [(0, 2), (2, 5), (5, 8)], {"a": (0, 2), "c": (3, 5), "e": (6, 8), "c and e": (2, 8)}

@@ -459,3 +459,34 @@ def test_what_a_tokenizer_lacks_is_refused_in_one_sentence() -> None:
         Reader(family("qwen"), Options.of({"bos": True}))
     assert Reader(family("qwen"), Options()).bos is False and Reader(family("llama3"), Options()).bos is True
     assert Reader(family("gpt2"), Options.of({"bos": False})).start == ()
+
+
+def test_a_space_on_one_side_alone_is_named_as_tokenizers_read_it_differently(tokenizer) -> None:
+    """A CSV file with a space after each separator has one before every cell but the first."""
+    record = {
+        "clean": "Mary and John gave it to",
+        "corrupted": "Anna and Paul gave it to",
+        "answer": "Mary",
+        "wrong": "John",
+    }
+    assert one({**record, "corrupted": " " + record["corrupted"]}, tokenizer) == (
+        "begins with '' in its clean prompt and with ' ' in the corrupted one; begin both alike"
+    )
+    assert one({**record, "wrong": "John "}, tokenizer) == (
+        "has the answer or foil 'John ', which ends in a space that the model would have to say; take it away"
+    )
+
+
+def test_a_prompt_that_is_a_book_is_left_out_before_it_is_read(tokenizer, monkeypatch) -> None:
+    reader = Reader(tokenizer, Options(align="spans"), 64)
+    book = {"clean": "Mary " * 10_000, "corrupted": "Anna " * 10_000, "answer": "Mary", "wrong": "John"}
+    with monkeypatch.context() as patched:
+        patched.setattr(reader, "ids", lambda text: pytest.fail("the book was tokenized"))
+        (rejected,) = pairs.read(file.read([book]), reader)[1]
+    assert (
+        rejected.reason
+        == "has 50,000 characters in its clean prompt, and the model reads at most 64 tokens; shorten it"
+    )
+    chapter = {**book, "clean": "Mary " * 1000, "corrupted": "Anna " * 1001}  # whose tokens are not matched one by one
+    (rejected,) = pairs.read(file.read([chapter]), reader)[1]
+    assert "tokens, and the model reads at most 64; shorten it" in rejected.reason

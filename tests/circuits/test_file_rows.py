@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -221,6 +222,10 @@ FAULTS = {
     "clean,corrupted,answer,role.end\na b,x,c,a\n": "LINE 2: names a role 'end', which every prompt has anyway",
     "clean,corrupted,answer,role.io\na,x,c,a\nb,y,d,\n": "LINE 3: has the role io at ''; write a part of the clean prompt",
     HEADER + "a\0,b,c,d\n": "LINE 2: holds a NUL character",
+    HEADER
+    + 'a, "b, b", c, d\n': "LINE 2: has 5 cells, and the header has 4; put a cell that holds the separator or a line break "
+    "into double quotes, with no space before them",
+    "sep=;\n" + HEADER.replace(",", ";") + "a;b;c;d\n": "LINE 1: sep=; is a line of Excel's own; take it away",
 }
 
 
@@ -264,6 +269,22 @@ def test_what_is_no_text_file_is_refused(tmp_path) -> None:
     latin = written(tmp_path / "latin.csv", (HEADER + LINE).encode() + b"caf\xe9,b,c,d\n")
     assert refusal(latin) == "LINE 3: the byte 0xe9 is not UTF-8; save the file as UTF-8"
     assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith("LINE 1: is UTF-16")
+    for name, start, sentence in (
+        (
+            "book.csv",
+            b"PK\x03\x04\x14",
+            "FILE is an Excel workbook or a ZIP archive; save the sheet as CSV, or unpack it",
+        ),
+        ("a.csv.gz", b"\x1f\x8b\x08", "FILE is packed by gzip; unpack it"),
+        ("a.parquet", b"PAR1\x15", "FILE is Parquet; give the folder that it is in as task.dataset"),
+    ):
+        assert refusal(written(tmp_path / name, start + bytes(range(256)))) == sentence
+    os.mkfifo(tmp_path / "pipe")
+    assert refusal(tmp_path / "pipe") == "task.path=FILE is a pipe or a device; write it to a file, and give that"
+    with pytest.raises(
+        UserError, match=r"a{40}.*\.\.\. cannot be read \(File name too long\); give a file that can be$"
+    ):
+        read("a" * 5000)
 
 
 def test_a_file_without_a_known_ending_is_read_by_what_it_holds(tmp_path) -> None:
@@ -275,6 +296,11 @@ def test_a_file_without_a_known_ending_is_read_by_what_it_holds(tmp_path) -> Non
 def test_a_long_cell_is_read(tmp_path) -> None:
     (row,) = read(written(tmp_path / "a.csv", f"{HEADER}{'word ' * 50_000}b,c,d,e\n"))
     assert len(row.clean) == 250_001
+
+
+def test_a_word_in_a_long_cell_is_found_at_once() -> None:
+    (row,) = read([{**PAIR, "clean": "ab" * 200_000 + "x", "roles": {"last": "bx"}}])
+    assert row.spans == {"last": (399_999, 400_001)}
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_column_decides_where_there_is_one(tokenizer) -> None:
             rows[task.source.row_of[example.id] - 1]["split"] == name for example in task.given[name]
         )
     assert "by the column split" in "".join(task.source.notes)
-    with pytest.raises(UserError, match=r"^50 of the 50 rows can be used, too few for the held-out split; add rows$"):
+    with pytest.raises(UserError, match=r"^none of the 50 rows that can be used has the split held_out; give some of"):
         file.load([{**row, "split": row["split"].replace("held_out", "evaluation")} for row in rows], tokenizer)
 
 

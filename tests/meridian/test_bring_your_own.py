@@ -223,13 +223,24 @@ def test_check_names_every_row_that_is_left_out_by_its_line(place, monkeypatch) 
     outcome = run("check", "task=file", "task.path=bad.csv", "results=results")
     told = dict(re.findall(r"^line (\d+) \(row \d+\) left out: (.+)$", outcome.output, re.MULTILINE))
     assert told["5"] == "clean has 15 tokens and corrupted 16; reword it"
-    assert told["9"] == "has an answer that is also its foil; name another foil"
-    assert told["11"] == "has the clean prompt of row 3 again"
+    assert told["9"].startswith("has the answer ") and told["9"].endswith("which is also its foil; name another foil")
+    assert told["11"] == "has the clean prompt of row 3 again; take one of them out"
     assert told["14"] == "answer 'Zebedee' is unknown to the tokenizer; use another word"
     assert sorted(told, key=int) == ["5", "9", "11", "14", "42", "43"]
     assert "is one of 2 rows of template" in told["42"]
     assert "rows: 36 of 42 can be used; 6 left out" in outcome.output
     assert not Path("results").exists()
+
+
+def test_rows_that_are_left_out_are_never_written_over_the_rows(place) -> None:
+    kept = as_csv(ioi_rows(40), place / "rows.csv").read_bytes()
+    other = as_csv(ioi_rows(41), place / "other.csv").read_bytes()
+    for name in ("./rows.csv", "other.csv"):
+        outcome = command(
+            "check", "task=file", "task.path=rows.csv", "task.companions=[other.csv]", f"check.left_out={name}"
+        )
+        assert outcome.code == 2 and "which is read; name another file, as this one would be lost" in outcome.errors
+    assert (place / "rows.csv").read_bytes() == kept and (place / "other.csv").read_bytes() == other
 
 
 @pytest.mark.slow

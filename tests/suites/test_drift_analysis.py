@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import numpy as np
 import pytest
 
 from results_io import UserError
-from suites.drift import analysis, change_points, corpus, record, registration, silent_update, status
+from suites.drift import analysis, change_points, corpus, record, registration, silent_update, snapshot, status
 from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
@@ -343,3 +344,55 @@ def test_a_prompt_that_is_still_asked_is_not_revealed(tmp_path) -> None:
     with pytest.raises(UserError, match="is not retired"):
         corpus.reveal(path, key, corpus.commitments(path), {key})
     assert corpus.reveal(path, key, corpus.commitments(path), {"other@1"})["salt"] == rows[0]["salt"]
+
+
+# --- attacks on the record --------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_was_cut_is_found_by_the_manifests_of_earlier_analyses(tmp_path) -> None:
+    """Without its last lines a chain holds."""
+    folder = series(tmp_path, (plain, {}), (plain, {}))
+    analysed(folder)
+    record.require_whole(folder, record.read(folder / record.NAME))
+    lines = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    (folder / record.NAME).write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert list(record.read(folder / record.NAME).snapshots) == ["2026-W22"]
+    with pytest.raises(UserError, match=r"manifest-2026-W23.json is of a snapshot that run_log.jsonl does not hold"):
+        record.require_whole(folder, record.read(folder / record.NAME))
+
+
+def test_a_clock_that_went_back_neither_samples_nor_notes_a_week_that_is_over(tmp_path) -> None:
+    folder = series(tmp_path, (plain, {}), (plain, {}))
+    before = (folder / record.NAME).read_bytes()
+    with pytest.raises(UserError, match=r"2026-W21 is over, as 2026-W23 is on record.*set the clock"):
+        snapshot.absent(folder, "2026-W21", "down")
+    assert (folder / record.NAME).read_bytes() == before
+    snapshot.absent(folder, "2026-W24", "down")
+    assert [gap["snapshot"] for gap in record.read(folder / record.NAME).gaps] == ["2026-W24"]
+
+
+def test_a_record_is_read_once_so_a_writer_may_go_on_meanwhile(tmp_path) -> None:
+    folder = series(tmp_path, (plain, {}), (plain, {}))
+    found = record.read(folder / record.NAME)
+    lines = [json.loads(one) for one in (folder / record.NAME).read_bytes().splitlines()]
+    ends = {one["snapshot"]: one["hash"] for one in lines if one["kind"] == record.FINISHED}
+    assert {name: one.head for name, one in found.snapshots.items()} == ends
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("margin", ".inf", "margin is inf; expected a number from 0 on"),
+        ("n", "1.0e400", "expected a number from 1 on"),
+        ("alpha", "2", "alpha is 2; expected a number from 0 to 1"),
+        ("claim", "2026-01-01", "claim is datetime.date.*; expected a line of text, in quotation marks"),
+        ("claim", '"\\ud800"', "claim is .*; expected a line of text"),
+        ("exclusion", "[1]", r"exclusion is \[1\]; expected a line of text"),
+    ],
+)
+def test_a_hypothesis_that_no_chain_can_hold_is_one_sentence(tmp_path, key, value, said) -> None:
+    keys = {"claim": "they rise", "metric": "length", "axis": NEUTRAL, "direction": "up", "test": registration.TEST}
+    keys |= {"alpha": 0.05, "margin": 0, "n": 10, "exclusion": "none", key: value}
+    (tmp_path / "h.yaml").write_text("".join(f"{name}: {one}\n" for name, one in keys.items()))
+    with pytest.raises(UserError, match=said):
+        registration.read(tmp_path / "h.yaml")

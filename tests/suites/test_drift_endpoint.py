@@ -315,6 +315,12 @@ def test_a_finished_week_and_a_week_that_is_over_are_refused(nine, server, quest
     shutil.copytree(folder, own)
     with pytest.raises(UserError, match="2026-W30 is finished"):
         week(server, 9, questions, own)
+    with pytest.raises(UserError, match="2026-W21 is over, as 2026-W30 is on record"):
+        week(server, 0, questions, own)
+    with pytest.raises(
+        UserError, match="W30 was asked of the model prod, and 2026-W31 would be asked of other under the same"
+    ):
+        week(server, 10, questions, own, name="other")
     with pytest.raises(UserError, match="2026-W22 is not this week, 2026-W31"):
         week(server, 10, questions, own, {**SETTINGS, "snapshot": "2026-W22"})
 
@@ -395,7 +401,7 @@ def test_a_model_of_every_second_week_is_compared_with_two_weeks_ago(server, que
 
 ODD = {
     "empty": ("", " \n\t"),
-    "not ASCII": ("größer 😀 \u202e", "日本語だけ", "a\u0000b \ufeff", "<script>&amp;\u2028"),
+    "not ASCII": ("größer 😀 \u202e", "日本語だけ", "a\u0000b \ufeff", "red \ud83d", "<script>&amp;\u2028"),
     "all alike": ("red",),
     "one empty": ("", "red sea and more"),
 }

@@ -210,6 +210,12 @@ def test_a_site_without_a_manifest_is_refused(tmp_path) -> None:
     for text in ("{", "[]", '{"id": "other"}'):
         with pytest.raises(UserError, match="manifest=x is n"):
             downloads.read_manifest(text, "x")
+    with pytest.raises(UserError, match=r"manifest=x has no snapshot; give manifest\.json"):
+        downloads.read_manifest('{"id": "drift_manifest", "series": "prod"}', "x")
+    for text in (b"{", b"[1]", b'{"hash": "a"}', b"\xff"):
+        (tmp_path / "head.json").write_bytes(text)
+        with pytest.raises(UserError, match=r"head\.json is no head of a snapshot"):
+            downloads.read_head(tmp_path / "head.json")
 
 
 def test_the_head_of_each_snapshot_stands_on_its_site(built, folder) -> None:

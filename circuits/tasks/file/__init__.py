@@ -61,6 +61,8 @@ class Examined:
             first = self.rejected[0]
             return f"none of the {len(self.rows)} rows can be used; line {first.row.line} {first.reason}"
         empty = [name for name in splits.NEEDED if not self.dealt.examples[name]]
+        if empty and self.pairs[0].row.split is not None:
+            return f"none of the {len(self.pairs)} rows that can be used has the split {empty[0]}; give some of them that one"
         if empty:
             return (
                 f"{len(self.pairs)} of the {len(self.rows)} rows can be used, too few for the {empty[0].replace('_', '-')} "

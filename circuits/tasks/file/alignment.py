@@ -23,6 +23,7 @@ Tokens = tuple[int, ...]
 Place = tuple[int, int]  # how many tokens of the one prompt and of the other come before it
 Step = tuple[int, int]  # of a way through both: how many tokens of either it takes
 STEPS: tuple[Step, ...] = ((0, 1), (1, 0), (1, 1))  # a filler in the one, in the other, or a token of both
+MOST_PLACES = 40_000  # pairs of tokens that are matched one by one: more take seconds a row
 SEVERAL = 2  # ways are more than one, which is all that is asked
 SEVERAL_WAYS = "differs in length and its tokens can be matched in several ways"
 BY_HAND = "name the words that stand for each other in roles and in corrupted_roles, or reword it"
@@ -109,7 +110,10 @@ def _of_piece(piece: Piece, sides: tuple[Side, Side]) -> Fills | str:
         return ([Fill(starts[0], -gap)] if gap < 0 else [], [Fill(starts[1], gap)] if gap > 0 else [])
     before = len(shared_beginning([here], [there]))
     after = len(shared_beginning([here[before:][::-1]], [there[before:][::-1]]))
-    found = _fewest_changes(here[before : len(here) - after], there[before : len(there) - after])
+    here, there = here[before : len(here) - after], there[before : len(there) - after]
+    if len(here) * len(there) > MOST_PLACES:
+        return f"differs in length over {len(here)} and {len(there)} tokens, too many to match one by one; {BY_HAND}"
+    found = _fewest_changes(here, there)
     if found is None:
         return f"{SEVERAL_WAYS} ({len(sides[0].ids)} and {len(sides[1].ids)} tokens); {BY_HAND}"
     moved = [

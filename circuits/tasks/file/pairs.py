@@ -13,12 +13,13 @@ from circuits.tasks.base import Metric
 from circuits.tasks.example import Example
 from circuits.tasks.file import alignment
 from circuits.tasks.file.options import Options
-from circuits.tasks.file.rows import Row, Span
+from circuits.tasks.file.rows import Row, Span, shown
 from results_io import UserError
 
 FIRST, END = "changed_first", "end"
 FRAME = "rows"  # of templates that no column names: nothing is known of their wordings, so they count as one
 OPENING = ("\n", "\t", "(", "[", "{", '"', "'", "“", "‘", "$", "#", "@", "/", "_", "=")  # no space follows these
+LONGEST_TOKEN = 128  # characters of the longest tokens that models have, which are runs of spaces
 SHOWN_POSITIONS = 12  # in a template's label
 
 
@@ -140,7 +141,7 @@ def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected
     for row in rows:
         found = _read(row, reader)
         if isinstance(found, Pair) and first.setdefault(found.unfilled, row) is not row:
-            found = f"has the clean prompt of row {first[found.unfilled].number} again"
+            found = f"has the clean prompt of row {first[found.unfilled].number} again; take one of them out"
         if isinstance(found, str):
             rejected.append(Rejected(row, found))
         else:
@@ -152,9 +153,9 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     """The pair of one row, its template not yet labelled; or why there is none."""
     wrong = row.wrong or row.corrupted_answers
     answers, wrong = (tuple(dict.fromkeys(word.removeprefix(" ") for word in words)) for words in (row.answers, wrong))
+    if refused := _unfit_texts(row, (*answers, *wrong), reader):
+        return refused
     cut = row.clean.endswith(" ")
-    if cut and not row.corrupted.endswith(" "):
-        return "ends in a space in its clean prompt and not in the corrupted one; end both alike"
     clean, corrupted = (text.removesuffix(" ") if cut else text for text in (row.clean, row.corrupted))
     end, joint = _seam(row, clean, (*answers, *wrong), reader)
     texts = [reader.rendered(text + end) for text in (clean, corrupted)]
@@ -189,14 +190,37 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     )
 
 
+def _unfit_texts(row: Row, words: Sequence[str], reader: Reader) -> str | None:
+    """Why the texts of a row make no pair; None if they may be one. None is tokenized, as a cell may hold a book."""
+    prompts = {"clean": row.clean, "corrupted": row.corrupted}
+    for name, text in prompts.items():
+        if reader.longest is not None and len(text) > reader.longest * LONGEST_TOKEN:
+            return (
+                f"has {len(text):,} characters in its {name} prompt, and the model reads at most {reader.longest} tokens; "
+                "shorten it"
+            )
+    begins = [text[: len(text) - len(text.lstrip())] for text in prompts.values()]
+    if begins[0] != begins[1]:
+        return f"begins with {begins[0]!r} in its clean prompt and with {begins[1]!r} in the corrupted one; begin both alike"
+    if row.clean.endswith(" ") and not row.corrupted.endswith(" "):
+        return "ends in a space in its clean prompt and not in the corrupted one; end both alike"
+    if trailing := next((word for word in words if word.endswith(" ")), None):
+        return f"has the answer or foil {shown(trailing)}, which ends in a space that the model would have to say; take it away"
+    return None
+
+
 def _unfit_prompts(sides: Sequence[tuple[int, ...]], words: Words, reader: Reader) -> str | None:
     """Why these two prompts, equally long, cannot be compared; None if they can."""
     if sides[0] == sides[1]:
         return "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on"
-    length = len(sides[0]) + words.read_on(reader.options.metric)
-    if reader.longest is not None and length > reader.longest:
-        return f"has {length} tokens, and the model reads at most {reader.longest}; shorten it"
-    return None
+    return _too_long(len(sides[0]) + words.read_on(reader.options.metric), reader)
+
+
+def _too_long(tokens: int, reader: Reader) -> str | None:
+    """Why a prompt of so many tokens cannot be read; None if it can."""
+    if reader.longest is None or tokens <= reader.longest:
+        return None
+    return f"has {tokens} tokens, and the model reads at most {reader.longest}; shorten it"
 
 
 def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[str, str]:
@@ -236,7 +260,8 @@ def _sides(
         side = alignment.Side(text, reader.ids(text), reader.offsets(text), moved)
         for role in moved:
             if not side.tokens_of(role):
-                return f"has the role {role} where no token stands; name a word"
+                first, last = (spans or {})[role]
+                return f"has the role {role} at {shown(prompt[first:last])}, where no token stands; name a word"
         made.append(side)
     return made[0], made[1]
 
@@ -251,6 +276,8 @@ def _aligned(
     start, align = len(reader.start), reader.options.align
     if align is None and len(sides[0].ids) != len(sides[1].ids):
         return f"clean has {len(sides[0].ids) + start} tokens and corrupted {len(sides[1].ids) + start}; reword it"
+    if refused := _too_long(start + max(len(side.ids) for side in sides), reader):
+        return refused
     fills = ([], []) if align is None else alignment.WAYS[align](sides)
     if isinstance(fills, str):
         return fills
@@ -307,8 +334,9 @@ def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, 
                 return f"{kind} {word!r} is unknown to the tokenizer; use another word"
             found[kind].append(tuple(ids))
     words = Words(tuple(found["answer"]), tuple(found["foil"]))
-    if set(words.answers) & set(words.foils):
-        return "has an answer that is also its foil; name another foil"
+    if both := set(words.answers) & set(words.foils):
+        word = next(word for word, ids in zip(answers, words.answers, strict=True) if ids in both)
+        return f"has the answer {shown(word)}, which is also its foil; name another foil"
     every = (*words.answers, *words.foils)
     if words.shared and min(map(len, every)) == words.shared:
         return "has an answer or a foil that all the others begin with, so no token tells them apart; name another foil"

@@ -12,14 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns
+from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns, shown
 from results_io import UserError
 
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", ".txt")
+NO_FILE = "does not exist; give a CSV or JSONL file"
 DELIMITERS = (",", ";", "\t")
 LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
+FORMATS = {  # what a file begins with that is no text, and what to do about it
+    b"PK\x03\x04": "is an Excel workbook or a ZIP archive; save the sheet as CSV, or unpack it",
+    b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save the sheet as CSV",
+    b"\x1f\x8b": "is packed by gzip; unpack it",
+    b"PAR1": "is Parquet; give the folder that it is in as task.dataset",
+}
+SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # of Excel
 
 
 def read(
@@ -64,16 +72,21 @@ def read(
 
 
 def _text(path: Path) -> str:
-    if path.is_dir():
-        raise UserError(
-            f"task.path={path} is a folder; give a CSV or JSONL file, or a folder of Hugging Face datasets as task.dataset"
-        )
-    if not path.is_file():
-        raise UserError(f"task.path={path} does not exist; give a CSV or JSONL file")
     try:
+        if path.is_dir():
+            raise UserError(
+                f"task.path={path} is a folder; give a CSV or JSONL file, or a folder of Hugging Face datasets as task.dataset"
+            )
+        if not path.is_file():
+            what = "is a pipe or a device; write it to a file, and give that" if path.exists() else NO_FILE
+            raise UserError(f"task.path={path} {what}")
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"task.path={path} cannot be read ({error.strerror}); give a file that can be") from error
+        raise UserError(
+            f"task.path={shown(str(path))} cannot be read ({error.strerror}); give a file that can be"
+        ) from error
+    if known := next((what for start, what in FORMATS.items() if content.startswith(start)), None):
+        raise UserError(f"{path} {known}")
     if content.startswith(BYTE_ORDER_MARKS):
         raise UserError(f"{path}, line 1: is UTF-16; save the file as UTF-8")
     try:
@@ -108,7 +121,7 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
                 RowError(
                     f"{path}, line {line}",
                     f"has {len(cells)} cells, and the header has {len(names)}; put a cell that holds the separator or a line "
-                    "break into double quotes",
+                    "break into double quotes, with no space before them",
                 ),
             )
             continue
@@ -119,7 +132,9 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
 
 def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line on which it begins, cells) of every record that is not blank."""
-    header = next(line for line in text.splitlines() if line.strip())
+    header = next(line for line in io.StringIO(text) if line.strip())
+    if SEPARATOR_LINE.fullmatch(header):
+        raise UserError(f"{path}, line 1: {header.strip()} is a line of Excel's own; take it away")
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=max(DELIMITERS, key=lambda one: (header.count(one), one == ",")),

@@ -312,7 +312,10 @@ def _span(role: str, place: Any, prompt: str, side: str, where: str) -> Span:
 
 def _occurrences(part: str, text: str) -> int:
     """How often `part` stands in `text`, overlaps counted."""
-    return sum(text.startswith(part, place) for place in range(len(text)))
+    count, place = 0, text.find(part)
+    while place >= 0:
+        count, place = count + 1, text.find(part, place + 1)
+    return count
 
 
 def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, ...]:

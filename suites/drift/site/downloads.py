@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,22 @@ import shown_text
 from results_io import UserError
 from suites.drift import corpus
 
+OF_A_MANIFEST = (  # what pages are made of
+    *(
+        "series",
+        "snapshot",
+        "previous",
+        "snapshots",
+        "subject",
+        "settings",
+        "records",
+        "status",
+        "alarms",
+        "gaps",
+        "history",
+    ),
+    *("registered", "timeline"),
+)
 COLUMNS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
         ("snapshot", "metric", "name", "axis", "level", "prompt", "harm", "of", "unit", "status"), pa.string()
@@ -68,7 +85,22 @@ def read_manifest(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"manifest={where} is not JSON ({error}); give manifest.json of a snapshot's data") from error
     if not isinstance(found, dict) or found.get("id") != "drift_manifest":
         raise UserError(f"manifest={where} is no manifest of drift; give manifest.json of a snapshot's data")
+    if lacking := [name for name in OF_A_MANIFEST if name not in found]:
+        raise UserError(
+            f"manifest={where} has no {lacking[0]}; give manifest.json of a snapshot's data as it was published"
+        )
     return {key: value for key, value in found.items() if key not in (results_io.DIGEST, "schema_version")}
+
+
+def read_head(path: Path) -> dict[str, Any]:
+    """The chain's head of a snapshot as a site publishes it. UserError for anything else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is no head of a snapshot ({error}); build the site again") from error
+    if not isinstance(found, dict) or not {"snapshot", "lines", "hash"} <= found.keys():
+        raise UserError(f"{path} is no head of a snapshot, which has snapshot, lines and hash; build the site again")
+    return found
 
 
 def _json(value: Any) -> bytes:
