@@ -28,7 +28,7 @@ function startPrompts() {
   const rows = promptRows();
   const fill = (id, all, values) => {
     const choice = document.getElementById(id);
-    choice.append(element("option", { value: "" }, all), ...[...new Set(values)].sort().map(value => element("option", { value }, value)));
+    choice.append(element("option", { value: "" }, all), ...[...new Set(values)].sort().map(value => element("option", { value }, words(value))));
     choice.addEventListener("change", () => { shownPrompts = PAGE; showPrompts(rows); });
   };
   fill("prompt-template", "all templates", DATA.prompts.template);
@@ -64,7 +64,7 @@ function showPrompts(rows) {
     heading.setAttribute("aria-sort", heading.dataset.key !== ORDER.key ? "none" : ORDER.down ? "descending" : "ascending");
   }
   const wrong = kept.filter(row => !row.correct).length;
-  document.getElementById("prompt-count").textContent = `${shown.length} of ${kept.length} prompts, ${wrong} of them not correct. ` +
+  document.getElementById("prompt-count").textContent = `${shown.length} of ${kept.length} prompts, on ${wrong} of which the model is wrong. ` +
     `D: ${DATA.unit} of the whole model; circuit alone: the rest ablated, ${words(DATA.prompts.recipe)}; lost: the difference.`;
   document.getElementById("prompt-more").hidden = shown.length === kept.length;
 }
@@ -79,7 +79,7 @@ function promptRow(row) {
     element("th", { scope: "row" }, element("bdi", {}, row.text ?? row.names),
       element("small", {}, row.text === null ? "text not stored" : "answer ", element("bdi", {}, row.answer ?? ""),
         row.foil === null ? "" : ", foil ", element("bdi", {}, row.foil ?? ""))),
-    element("td", { "data-label": "template" }, element("bdi", {}, row.template)),
+    element("td", { "data-label": "template" }, element("bdi", {}, words(row.template))),
     cell("D", sourced(number(row.clean), baseline, `data.clean_logit_diff[${row.place}]`)),
     cell("circuit alone", sourced(number(row.circuit), battery, alone, made)),
     cell("lost", number(row.lost)),

@@ -26,7 +26,7 @@ FIELDS = tuple(  # of a figure's name: the result that it shows and the field in
         ("circuit", "28", "data.noising"),
         ("completeness_groups", CERTIFICATE, "worst_groups.claimed"),
         ("outside_groups", CERTIFICATE, "worst_groups.outside"),
-        ("forest_calibrations", CERTIFICATE, "rows"),
+        (r"forest_calibrations(?:_\d+)?", CERTIFICATE, "rows"),
         ("forest_(recipes|templates)", "20", "data.logit_diff"),
         ("failure_carriers", "141", "named"),
     )
