@@ -10,6 +10,7 @@ from calibrations.number_format import interval_text, three_digits
 from meridian.report.sources import Source
 
 Number = float | int | None
+DECIMALS = 8  # of a stored number that are not rounding
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,16 @@ def estimate(record: Mapping[str, Any], source: Source) -> Cell:
     value, ci = record["value"], record["ci"] or {}
     if value is None:
         return Cell(str(record.get("status") or "no value").replace("_", " "), note=record.get("reason") or "")
-    return Cell(three_digits(value) + interval_text(ci.get("low"), ci.get("high"), three_digits), value, source)
+    return Cell(_shown(value) + interval_text(ci.get("low"), ci.get("high"), _shown), value, source)
 
 
 def plain(value: Number, source: Source | None = None) -> Cell:
-    """A number alone; a dash for a missing one."""
-    return Cell("–") if value is None else Cell(three_digits(value), value, source)
+    """A number alone, counts in full; a dash for a missing one."""
+    if value is None:
+        return Cell("–")
+    return Cell(str(value) if isinstance(value, int) else _shown(value), value, source)
+
+
+def _shown(value: float) -> str:
+    """Three digits; what rounding alone keeps from 0 is 0."""
+    return three_digits(round(value, DECIMALS) + 0.0)

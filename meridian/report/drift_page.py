@@ -10,11 +10,11 @@ from typing import Any
 import results_io
 from meridian.figures import drift
 from meridian.report.browsed_table import BrowsedTable, Cell, plain
+from meridian.report.pages import MANIFESTS
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import Source
 from results_io import UserError
 
-MANIFESTS = "manifest-*.json"
 Manifests = Mapping[str, Mapping[str, Any]]  # file: manifest, from the earliest snapshot
 
 

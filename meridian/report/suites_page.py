@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import results_io
-from calibrations.number_format import three_digits
 from meridian.figures import behaviour
 from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
@@ -26,7 +25,7 @@ def of(folder: Path, title: str) -> FolderPage:
     rates = _rates(documents, files)
     tables = (
         rates,
-        _failures(documents, files),
+        _failures(documents, files, [row[0].text for row in rates.rows]),
         _unfit(documents, files),
         _likelihoods(folder, files),
         _pairs(folder, files),
@@ -76,8 +75,11 @@ def _rate(data: Mapping[str, Any], record: Mapping[str, Any], file: str, place: 
     )
 
 
-def _failures(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
-    rows = tuple(
+def _failures(
+    documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str], order: Sequence[str]
+) -> BrowsedTable:
+    """The stored failures, suites in the order of their rates."""
+    rows = [
         (
             Cell(str(worst["item"]), source=Source(files[number], f'data.suites["{name}"].worst[{place}]')),
             Cell(name),
@@ -89,13 +91,14 @@ def _failures(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, st
         for number, document in documents.items()
         for name, suite in document["data"]["suites"].items()
         for place, worst in enumerate(suite["worst"])
-    )
+    ]
+    rows.sort(key=lambda row: order.index(row[1].text) if row[1].text in order else len(order))
     return BrowsedTable(
         "failures",
         "Failures",
-        "The worst failures of every suite in full; all others are named in the results.",
+        "The worst failures of every suite in full, suites in the order above; all others are named in the results.",
         ("item", "suite", "prompt", "said", "expected", "why it fails"),
-        rows,
+        tuple(rows),
         ("suite",),
     )
 
@@ -163,7 +166,7 @@ def _group(place: int, group: Mapping[str, Any], file: str) -> Iterator[Cell]:
     yield Cell(group["suite"], note=group.get("title", ""))
     yield Cell(group["mode"])
     yield plain(group["failures"], Source(file, f"{at}.failures"))
-    yield Cell(three_digits(len(group["pairs"])), len(group["pairs"]), Source(file, f"{at}.pairs", "their number"))
+    yield plain(len(group["pairs"]), Source(file, f"{at}.pairs", "their number"))
     reasons = "; ".join(
         f"{count} {why}" for why, count in sorted(group["rejected"].items(), key=lambda one: (-one[1], one[0]))
     )
