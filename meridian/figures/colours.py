@@ -25,7 +25,12 @@ PLAIN = "#ffffff"  # of nodes that are no heads
 ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # what is too dark for a dark page, and its stead
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = ("#9fd3f5", "#f6cf7a", "#8fd9c1", "#e8bcd5", "#f3b48a", "#e5e5e5", "#f0e442", "#c9c4e8")
-OBSERVED = ("circuit", "estimate", "faithfulness", "median")  # vertical lines that say what was found; all others are limits
+OBSERVED = (
+    "circuit",
+    "estimate",
+    "faithfulness",
+    "median",
+)  # vertical lines that say what was found; all others are limits
 OBSERVED_LINE = "#d55e00"
 
 VERDICTS = {

@@ -30,7 +30,7 @@ def _curves(name: str, own: list[Point], manifest: Mapping[str, Any]) -> Curves:
     return Curves(
         name=f"drift_{name}",
         title=f"{said[:1].upper()}{said[1:]} over the snapshots",
-        caption=f"Mean over prompts ({own[0]['unit']}) with bootstrap intervals over prompts, by axis; of the centroid, its distance "
+        caption=f"Mean over prompts ({own[0]['unit']}) with bootstrap intervals, by axis; of the centroid, its distance "
         f"from the snapshot before. A curve breaks where a snapshot is missing. Result {manifest['number']}.",
         x_label="snapshot",
         y_label=own[0]["unit"],

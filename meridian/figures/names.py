@@ -6,7 +6,9 @@ import re
 
 METRIC = re.compile(r"\b(P|[A-Z]\d+[a-z]?)\.([a-z]\w*)")  # "P.faithfulness_every_recipe", "C13.measurement_invariance"
 JOINT = re.compile(r"(?<=[A-Za-z0-9])_(?=[A-Za-z0-9])")
-JOINED = re.compile(r"(?<![\w.=])[A-Za-z]+\d*(?:_[A-Za-z0-9]+)+(?![\w.=])")  # a whole word, and no part of a setting or file
+JOINED = re.compile(
+    r"(?<![\w.=])[A-Za-z]+\d*(?:_[A-Za-z0-9]+)+(?![\w.=])"
+)  # a whole word, and no part of a setting or file
 
 
 def human(text: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import results_io
 from meridian.figures import drift
 from meridian.report.browsed_table import BrowsedTable, Cell, plain
-from meridian.report.pages import MANIFESTS
 from meridian.report.folder_page import FolderPage, with_numbers
+from meridian.report.pages import MANIFESTS
 from meridian.report.sources import Source
 from results_io import UserError
 
@@ -98,5 +98,3 @@ def _gaps(file: str, last: Mapping[str, Any]) -> BrowsedTable:
     )
     text = "Lines break there and nothing is imputed."
     return BrowsedTable("gaps", "Known gaps", text, ("snapshot", "missing", "cause"), rows)
-
-

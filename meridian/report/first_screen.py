@@ -86,7 +86,9 @@ def prompt(run: RunFolder) -> AnnotatedPrompt | None:
         for index in where if isinstance(where, list) else [where]:
             places.setdefault(index, []).append(name)
     return AnnotatedPrompt(
-        tokens=tuple(Token(text, human(", ".join(places.get(index, ())))) for index, text in enumerate(example["clean"])),
+        tokens=tuple(
+            Token(text, human(", ".join(places.get(index, ())))) for index, text in enumerate(example["clean"])
+        ),
         answer=" or ".join(example.get("answers", ())),
         foil=" or ".join(example.get("wrong", ())),
         answer_probability=_first(data, "answer_probability"),

@@ -30,7 +30,8 @@ def of(folder: Path, title: str) -> FolderPage:
     tested = [one for one in single if one[2]["p_value"] is not None]
     moved = sum(one[2]["p_value"] < geometry.ALPHA for one in tested)
     lines = (
-        f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; a twentieth is expected where nothing moves.",
+        f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; "
+        "a twentieth is expected where nothing moves.",
         "No threshold of the paper that these metrics come from is a verdict. The published number counts the noise of draws and "
         "wordings as movement; the estimate does not.",
     )

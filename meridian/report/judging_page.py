@@ -69,7 +69,7 @@ def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
         )
     rows.sort(key=lambda row: (row[1].text, row[2].value is None, row[2].value))
     columns = ("judge", "may be deployed", "kappa [95 %]", "flips", "first place", "bias score", "biases", "why not")
-    text = "Each judge against the labels of people. Those that may not be deployed come first, the least agreement before others."
+    text = "Each judge against the labels of people. Those that may not be deployed come first, the least kappa before others."
     return BrowsedTable("judges", "Judges", text, columns, tuple(rows), ("may be deployed",))
 
 
@@ -93,8 +93,17 @@ def _comparisons(pairwise: Documents) -> BrowsedTable:
             )
         )
     rows.sort(key=lambda row: (-(row[4].value or 0.0), row[0].text, row[1].text))
-    columns = ("runs", "judge", "better", "win rate [95 %]", "flips", "won / tied / lost", "unreadable", "what stands against it")
-    text = "Two runs, every pair of answers in both orders; the win rate is that of the first. Most flips between the orders first."
+    columns = (
+        "runs",
+        "judge",
+        "better",
+        "win rate [95 %]",
+        "flips",
+        "won / tied / lost",
+        "unreadable",
+        "what stands against it",
+    )
+    text = "Two runs, every pair of answers in both orders; the win rate is that of the first. Most flips first."
     return BrowsedTable("comparisons", "Comparisons", text, columns, tuple(rows), ("judge", "better"))
 
 

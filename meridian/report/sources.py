@@ -76,11 +76,13 @@ def of_figure(run: RunFolder, figure: Figure) -> list[Source]:
 
 
 def files_of(run: RunFolder) -> dict[str, str]:
-    """{number: file} of the run's results, and of those of its model's suites and geometry, which lie beside it ("../suites/...")."""
+    """{number: file} of the run's results, and of its model's suites and geometry beside it ("../suites/...")."""
     found = {}
     for folder in (run.geometry_folder, run.suites_folder, run.path):
         for path in sorted(folder.glob(NUMBERED)) if folder else ():
-            found[path.name.partition("_")[0]] = os.path.relpath(path.resolve(), run.path.resolve()).replace(os.sep, "/")
+            found[path.name.partition("_")[0]] = os.path.relpath(path.resolve(), run.path.resolve()).replace(
+                os.sep, "/"
+            )
     return found
 
 
@@ -97,7 +99,9 @@ def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[Source]:
             first, _, last = part.partition(" to ")
             for number, name in files.items():
                 if number == first or _between(first, number, last):
-                    yield Source(name, "records" if number in judged or number > "100" and len(number) == 3 else "data")
+                    yield Source(
+                        name, "records" if number in judged or (number > "100" and len(number) == 3) else "data"
+                    )
 
 
 def _between(first: str, number: str, last: str) -> bool:

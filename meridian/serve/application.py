@@ -60,7 +60,9 @@ class Pages:
         """report.html of a run, drawn if it is not there or no longer that of its results, or a result that it links to."""
         name, _, file = request.path_params["name"].rpartition("/")
         if file.endswith(".json") and name in {one for names in self.shelf.pages().values() for one in names}:
-            return self._result(self.shelf.results / name, file, name)  # that of suites beside a run, which its report names
+            return self._result(
+                self.shelf.results / name, file, name
+            )  # that of suites beside a run, which its report names
         run = self.shelf.run(name)
         if file == report.NAME:
             text = report.write(run).read_text(encoding="utf-8")

@@ -85,13 +85,20 @@ class Shelf:
 
     def pages(self) -> dict[str, list[str]]:
         """{title: folders that have a page of their own}, without what is not there."""
-        found = {"Suites": self.suites(), "Geometry": self.geometry(), "Judging": self.judging(), "Drift": self.series()}
+        found = {
+            "Suites": self.suites(),
+            "Geometry": self.geometry(),
+            "Judging": self.judging(),
+            "Drift": self.series(),
+        }
         return {title: names for title, names in found.items() if names}
 
     def page_folder(self, name: str) -> Path:
         """The listed folder of suites, geometry, judging or drift. UserError if there is none of this name."""
         if name not in {one for names in self.pages().values() for one in names}:
-            raise UserError(f"there is no folder {name!r} of suites, geometry, judging or drift here; run suite=all, for example")
+            raise UserError(
+                f"there is no folder {name!r} of suites, geometry, judging or drift here; run suite=all, for example"
+            )
         return self.results / name
 
     def site_file(self, series: str, name: str) -> Path:

@@ -104,7 +104,9 @@ def test_suites_that_fail_come_first_and_their_numbers_name_the_field(suites: Pa
     assert page.lines[0] == "2 of 3 suites with a gate fail it, 1 pass; of the others nothing is decided."
     assert page.lines[1] == "The worst is worse: 0.8 [0.7, 0.9] of its items fail, where 0.1 may."
     (failure,) = failures.rows
-    assert failure[0].source == Source("110_padding.json", 'data.suites["bad"].worst[0]') and failure[4].text == "a or b"
+    assert (
+        failure[0].source == Source("110_padding.json", 'data.suites["bad"].worst[0]') and failure[4].text == "a or b"
+    )
     assert [row[0].text for row in unfit.rows] == ["never"]
     assert [one.figure.name for one in page.figures] == ["failure_rates"]
     assert page.figures[0].sources == (Source("110_padding.json", "records"),)
@@ -183,10 +185,14 @@ def browser() -> Iterator[Any]:
     yield from chromium()
 
 
+def number(place: int) -> Cell:
+    return browsed_table.plain(place, Source("a/b.json", f"x[{place}]"))
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     rows = tuple(
-        (Cell(f"row {place}"), Cell("even" if place % 2 == 0 else "odd"), browsed_table.plain(place, Source("a/b.json", f"x[{place}]")))
+        (Cell(f"row {place}"), Cell("even" if place % 2 == 0 else "odd"), number(place))
         for place in range(60)
     )  # fmt: skip
     table = BrowsedTable("many", "Many rows", "Sixty.", ("name", "kind", "number"), rows, ("kind",))
@@ -233,7 +239,9 @@ def test_a_number_says_where_it_stands_and_the_theme_changes(browser: Any, writt
 
 @in_chromium
 @pytest.mark.parametrize("size", [DESKTOP, PHONE])
-def test_figures_are_drawn_and_nothing_but_the_file_is_asked_for(browser: Any, suites: Path, size: tuple[int, int]) -> None:
+def test_figures_are_drawn_and_nothing_but_the_file_is_asked_for(
+    browser: Any, suites: Path, size: tuple[int, int]
+) -> None:
     path = folder_page.write(suites_page.of(suites, "suites"), suites)
     assert path.stat().st_size < 5_000_000
     show(browser, path, size)
