@@ -7,6 +7,7 @@ from typing import Any
 
 from meridian.figures.values import Curves, Series
 
+MANIFESTS = "manifest-*.json"  # of a series, one for each snapshot
 Point = Mapping[str, Any]
 
 

@@ -11,7 +11,6 @@ import results_io
 from meridian.figures import drift
 from meridian.report.browsed_table import BrowsedTable, Cell, plain
 from meridian.report.folder_page import FolderPage, with_numbers
-from meridian.report.pages import MANIFESTS
 from meridian.report.sources import Source
 from results_io import UserError
 
@@ -20,7 +19,7 @@ Manifests = Mapping[str, Mapping[str, Any]]  # file: manifest, from the earliest
 
 def of(folder: Path, title: str) -> FolderPage:
     """The page of the series in `folder`. UserError if it was not analysed; ResultError if a manifest cannot be read."""
-    read = {path.name: results_io.read(path) for path in sorted(Path(folder).glob(MANIFESTS))}
+    read = {path.name: results_io.read(path) for path in sorted(Path(folder).glob(drift.MANIFESTS))}
     if not read:
         raise UserError(f"{folder} has no manifest of drift; run python run.py drift do=analyse series={title} first")
     order = max(read.values(), key=lambda one: len(one["snapshots"]))["snapshots"]

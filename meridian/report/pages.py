@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import results_io
+from meridian.figures.drift import MANIFESTS
 from meridian.report.folder_page import FolderPage
 from meridian.run_folder import POSITION, suite_documents
-
-MANIFESTS = "manifest-*.json"
 
 
 def kind_of(folder: Path) -> str | None:
