@@ -190,19 +190,28 @@ class RunFolder:
         task = self.path.resolve()
         return task.parent / SUITES, task.parent.parent / SUITES
 
-    @cached_property
+    @property
     def suites(self) -> Mapping[str, Mapping[str, Any]]:
         """Results of failure modes (101 on) of the same weights, by number: those in `suites` beside the run's task.
 
         Empty if there are none. A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as
         planted/sound.
         """
+        return self._suites[1]
+
+    @property
+    def suites_folder(self) -> Path | None:
+        """Where the results of `suites` lie; None without."""
+        return self._suites[0]
+
+    @cached_property
+    def _suites(self) -> tuple[Path | None, Mapping[str, Mapping[str, Any]]]:
         weights = self.certificate["subject"]["model_sha256"]
         for folder in self.suite_folders:
             documents = suite_documents(folder).items()
             if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
-                return found
-        return {}
+                return folder, found
+        return None, {}
 
     @property
     def geometry_folder(self) -> Path | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -157,7 +157,21 @@ def faithfulness(run: RunFolder) -> Table | None:
     frame = frame.astype(dict.fromkeys(frame.columns[2:], "float64"))
     if frame[["faithfulness", "completeness"]].isna().to_numpy().all():
         return None
-    return Table("faithfulness", f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals.", frame)
+    return Table("faithfulness", " ".join(_said_of_faithfulness(run)), frame)
+
+
+def _said_of_faithfulness(run: RunFolder) -> Iterator[str]:
+    """The caption: the intervals, the recipes that P.faithfulness asks for with their band, and what random circuits keep."""
+    yield f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals."
+    if recipes := run.companions("P.faithfulness").get("recipes"):
+        low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
+        asked = " and ".join(recipe.replace("_", " ") for recipe in recipes)
+        yield f"P.faithfulness asks that {asked} lie between {low:g} and {high:g}."
+    null = run.companions("P.random_circuits")
+    if "random_median" in null:
+        alike = preconditions.null_words(null.get("any_layers", False))
+        median, most = number(null["random_median"]), number(null["random_maximum"])
+        yield f"Random circuits of {alike}, mean ablation: median {median}, largest {most}."
 
 
 def completeness_groups(run: RunFolder) -> Table | None:

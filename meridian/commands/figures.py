@@ -1,4 +1,4 @@
-"""`run.py figures`: figures and tables of a finished run, for papers."""
+"""`run.py figures`: figures and tables of a finished run, for papers; of suites, geometry, judging and drift also their page."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ SUITES = "131"  # and one that only a run of suite=... has
 
 
 def command(context: RunContext) -> None:
-    """Figures and tables of the run in `from`."""
+    """Figures and tables of the run in `from`; of a folder of suites, geometry, judging or drift its report.html as well."""
     from meridian import paper
-    from meridian.run_folder import RunFolder
+    from meridian.report import folder_page, pages
+    from meridian.run_folder import CERTIFICATE, RunFolder
 
     settings = context.settings
     if not settings["from"]:
         raise UserError("figures needs from=; give the folder of a finished run, for example results/pocket/ioi")
     paper.check(settings["figures"])
-    if results_io.find(Path(str(settings["from"])), GEOMETRY) is not None:
-        context.reporter.say(paper.write_geometry(Path(str(settings["from"])), settings["figures"]).sentence())
-        return
-    if results_io.find(Path(str(settings["from"])), SUITES) is not None:
-        context.reporter.say(paper.write_suites(Path(str(settings["from"])), settings["figures"]).sentence())
+    folder = Path(str(settings["from"]))
+    if results_io.find(folder, GEOMETRY) is not None:
+        context.reporter.say(paper.write_geometry(folder, settings["figures"]).sentence())
+    elif results_io.find(folder, SUITES) is not None:
+        context.reporter.say(paper.write_suites(folder, settings["figures"]).sentence())
+    if folder.is_dir() and not (folder / CERTIFICATE).is_file() and pages.kind_of(folder) is not None:
+        path = folder_page.write(pages.of(folder, "/".join(folder.resolve().parts[-2:])), folder)
+        context.reporter.say(f"Report {path}")
         return
     context.reporter.say(
         paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()

@@ -25,7 +25,13 @@ PLAIN = "#ffffff"  # of nodes that are no heads
 ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # what is too dark for a dark page, and its stead
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = ("#9fd3f5", "#f6cf7a", "#8fd9c1", "#e8bcd5", "#f3b48a", "#e5e5e5", "#f0e442", "#c9c4e8")
-LINES = ("#1f2933", "#d55e00", "#0072b2")
+OBSERVED = (
+    "circuit",
+    "estimate",
+    "faithfulness",
+    "median",
+)  # vertical lines that say what was found; all others are limits
+OBSERVED_LINE = "#d55e00"
 
 VERDICTS = {
     "pass": "#009e73",
@@ -53,6 +59,11 @@ SEQUENTIAL = [[0.0, "#f7fbff"], [0.25, "#c6dbef"], [0.5, "#6baed6"], [0.75, "#42
 def series(place: int) -> str:
     """The colour of the curve or sample at this place."""
     return CATEGORIES[place % len(CATEGORIES)]
+
+
+def line(label: str) -> str:
+    """The colour of a vertical line by its name: what was found in one, limits and references in ink."""
+    return OBSERVED_LINE if label in OBSERVED else INK
 
 
 def faded(colour: str, opacity: float) -> str:

@@ -104,7 +104,7 @@ QUANTITIES: Mapping[str, str] = {
     "C23.role_depth_correlation": "rank correlation",
     "C30.seed_variance": "CV of faithfulness",
     "C36.incremental_validity": "faithfulness gained on top-k by norm",
-    "F59.kendalls_w": "mean Spearman rho",
+    "F59.kendalls_w": "Kendall's W, as mean Spearman rho",
     "F59.mean_spearman": "mean Spearman rho",
     "F59.mean_kappa": "mean kappa",
     "S1.distributional_characterization": "share of attribution",

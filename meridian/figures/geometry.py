@@ -16,6 +16,7 @@ from results_io import UserError
 from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
 
 LEVEL = 0.95
+ALPHA = 0.05  # of single constructs: a twentieth is expected where nothing moves
 CORNERS = 60  # of an ellipse
 MAPS = 6  # constructs shown, those whose answers move most first
 SHARED = {  # metrics whose overall estimate is of squares: it is shown as a distance, like the published number

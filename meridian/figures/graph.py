@@ -31,8 +31,8 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
     prompts = 0 if paths is None else len(paths["rows"])
     told = (
         f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {prompts} "
-        f"prompts, {interval_words([edge.low for edge in edges])}. Blue helps the answer, red opposes it; the width grows with "
-        f"the size. Left out of the drawing, not of the table: edges below {FAINT:.0%} of the largest, and "
+        f"prompts, {interval_words([edge.low for edge in edges])}. Blue helps the answer, orange opposes it; the width grows "
+        f"with the size. Left out of the drawing, not of the table: edges below {FAINT:.0%} of the largest, and "
         f"{sum(edge.uncertain for edge in edges)} of {len(edges)} whose interval holds 0. Dashed enters the receiver's "
         "queries, dotted its keys, solid its values or the logits; bends only keep edges apart. Results 20, 02, 28."
         if edges

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meridian.figures.intervals import LEVEL, cells, clustered_means, interval_words
+from meridian.figures.names import human
 from meridian.figures.values import Curves, Figure, HeatMap, Series
 from meridian.run_folder import RunFolder
 
@@ -24,9 +25,8 @@ def build(run: RunFolder) -> Iterator[Figure]:
         ("logit_diff", "Logit lens: logit difference", "nats"),
     ):
         yield _curve(run, data[field], field, title, unit)
-        if data.get("by_position"):
-            yield _by_position(data["by_position"], field, title, unit)
-    for place, example in enumerate(data.get("examples") or (), start=1):
+        yield _by_position(data["by_position"], field, title, unit)
+    for place, example in enumerate(data["examples"], start=1):
         names = {"name": f"lens_example_{place}", "title": f"Logit lens on example prompt {place}"}
         yield token_map(example, "read at", f"Result {NUMBER}.", **names)
 
@@ -61,7 +61,7 @@ def _by_position(stored: Mapping[str, Any], field: str, title: str, unit: str) -
         x_label="position",
         y_label="read at",
         upwards=True,
-        x=tuple(stored["roles"]),
+        x=tuple(map(human, stored["roles"])),
         y=layer_names(len(stored[field])),
         values=cells(stored[field]),
         unit=unit,

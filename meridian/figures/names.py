@@ -1,4 +1,4 @@
-"""Identifiers as people read them, for paper: metrics, recipes, roles and positions."""
+"""Identifiers as people read them: metrics, recipes, roles and positions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 
 METRIC = re.compile(r"\b(P|[A-Z]\d+[a-z]?)\.([a-z]\w*)")  # "P.faithfulness_every_recipe", "C13.measurement_invariance"
 JOINT = re.compile(r"(?<=[A-Za-z0-9])_(?=[A-Za-z0-9])")
+JOINED = re.compile(
+    r"(?<![\w.=])[A-Za-z]+\d*(?:_[A-Za-z0-9]+)+(?![\w.=])"
+)  # a whole word, and no part of a setting or file
 
 
 def human(text: str) -> str:
@@ -13,3 +16,12 @@ def human(text: str) -> str:
     for what joins words. The preconditions have no ID of their own to show."""
     said = METRIC.sub(lambda found: (f"{found[1]} " if found[1] != "P" else "") + found[2], text)
     return JOINT.sub(" ", said)
+
+
+def in_sentence(text: str) -> str:
+    """A sentence with its identifiers in words: "greater than" for "greater_than", "P completeness" for "P.completeness".
+
+    Settings (calibration.c13.min_prompts=90) and names of files stay as they are, for they are to be typed.
+    """
+    said = METRIC.sub(lambda found: f"{found[1]} {found[2].replace('_', ' ')}", text)
+    return JOINED.sub(lambda found: found[0].replace("_", " "), said)

@@ -264,7 +264,7 @@ def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[fl
     """`drawn` with labelled vertical lines; labels stay inside the axis, and alternate in height so as not to collide."""
     layout = drawn["layout"]
     for place, (label, x) in enumerate(sorted(lines.items(), key=lambda item: item[1])):
-        colour, share = colours.LINES[place % len(colours.LINES)], (x - ends[0]) / (ends[1] - ends[0])
+        colour, share = colours.line(label), (x - ends[0]) / (ends[1] - ends[0])
         layout["shapes"].append(_line(x, 0, 1, colour, yref="paper"))
         layout["annotations"].append(
             {

@@ -86,7 +86,7 @@ def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
     """Named vertical lines and what the legend says of them."""
     handles = []
     for place, (label, value) in enumerate(lines.items()):
-        colour = colours.LINES[place % len(colours.LINES)] if place % len(colours.LINES) else ink()
+        colour = found if (found := colours.line(label)) != colours.INK else ink()
         style: dict[str, Any] = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
         axes.axvline(value, linewidth=0.9, zorder=3, **style)
         handles.append(Line2D([], [], linewidth=0.9, label=label, **style))

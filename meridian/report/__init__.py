@@ -44,7 +44,10 @@ DRAWN_BY = (
     "results_io.py",
 )
 STYLES = ("style.css", "explore.css")
-SCRIPTS = ("page.js", "sources.js", "heads.js", "figures.js", "graph.js", "attention.js", "prompts.js", "start.js")
+SCRIPTS = (
+    *("page.js", "sources.js", "heads.js", "figures.js", "graph.js", "attention.js", "tables.js", "prompts.js"),
+    *("address.js", "start.js"),
+)
 DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures the page's own script draws, not the library
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
@@ -112,7 +115,7 @@ def render(run: RunFolder) -> str:
         for name, suite in document["data"]["suites"].items()
     ]
     text = (
-        _environment([head_name(head) for head in run.evidence.heads])
+        environment([head_name(head) for head in run.evidence.heads])
         .get_template("page.html.j2")
         .render(
             certificate=certificate_section.view(run),
@@ -124,7 +127,7 @@ def render(run: RunFolder) -> str:
             disagreement=disagreement.of(run, measured),
             first_heads=disagreement.FIRST_HEADS,
             style=Markup(style()),
-            script=Markup(_script()),
+            script=Markup(script(SCRIPTS)),
             data=Markup(explored.as_json(explored.of(run, measured, graph))),
             library=bundle.library(),
             specifications=bundle.pack(json.dumps(specifications, sort_keys=True, separators=(",", ":"))),
@@ -138,7 +141,7 @@ def style() -> str:
     return "".join(map(_text, STYLES))
 
 
-def _environment(heads: Sequence[str]) -> jinja2.Environment:
+def environment(heads: Sequence[str]) -> jinja2.Environment:
     """The templates' environment; mentions of `heads` become links that open them."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
@@ -169,9 +172,9 @@ def _head_link(name: str, known: frozenset[str]) -> str:
     return f'<a class="head" href="#head={name}">{name}</a>' if name in known else name
 
 
-def _script() -> str:
-    """The page's script: its files in order, in one scope of their own."""
-    return '"use strict";\n(() => {\n' + "".join(map(_text, SCRIPTS)) + "})();"
+def script(names: Sequence[str]) -> str:
+    """A page's script: its files in order, in one scope of their own."""
+    return '"use strict";\n(() => {\n' + "".join(map(_text, names)) + "})();"
 
 
 def shown(token: str) -> str:

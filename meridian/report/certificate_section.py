@@ -15,6 +15,7 @@ from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
+from meridian.figures.names import in_sentence
 from meridian.report import first_screen
 from meridian.report.sources import Source, file_of, of_certificate
 from meridian.run_folder import RunFolder
@@ -33,6 +34,7 @@ FIRST_BLOCKERS = 6  # on the first screen; all stand with their reasons below
 FIRST_GROUPS = 5  # of each table; the others are there to be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
+OF_NO_GROUP = re.compile(r"\bwithout nothing\b")  # the empty group of heads: circuit and model as they are
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,12 @@ def meaning(tier_name: str) -> str:
 
 
 def words(reason: str) -> str:
-    """A reason in words: `not_faithful: ...` becomes `not faithful: ...`, `n_prompts: ...` becomes `too few prompts: ...`."""
-    return CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
+    """A reason in words: `not_faithful: ...` becomes `not faithful: ...`, `n_prompts: ...` becomes `too few prompts: ...`.
+
+    Metrics and tasks that it names lose their underscores, and "without nothing" says what it means.
+    """
+    said = CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
+    return in_sentence(OF_NO_GROUP.sub("with every claimed head in place", said))
 
 
 def gate_name(metric: str, titles: Mapping[str, str]) -> str:

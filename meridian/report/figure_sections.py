@@ -81,8 +81,8 @@ def _without(number: str, what: str) -> str:
     return f"{what}: result {number} {absent}"
 
 
-def _older(number: str, what: str) -> str:
-    return f"{what}: this folder's result {number} was made by an older version, which did not store it; run again to have it."
+def _no_examples(number: str, what: str) -> str:
+    return f"{what}: result {number} has no example prompt."
 
 
 def _no_forest(run: RunFolder, found: Figures) -> list[str]:
@@ -121,8 +121,7 @@ def _no_lens(run: RunFolder, found: Figures) -> list[str]:
     data = run.data("04")
     if data is None:
         return [_without("04", "Logit lens")]
-    wanted = {"by_position": "The lens by position", "examples": "The lens on example prompts"}
-    return [_older("04", what) for field, what in wanted.items() if not data.get(field)]
+    return [] if data["examples"] else [_no_examples("04", "The lens on example prompts")]
 
 
 def _no_traces(run: RunFolder, found: Figures) -> list[str]:
@@ -134,7 +133,7 @@ def _no_patterns(run: RunFolder, found: Figures) -> list[str]:
     if found:
         return []
     what = "Attention patterns"
-    return [_without("25", what) if run.document("25") is None else _older("25", what)]
+    return [_without("25", what) if run.document("25") is None else _no_examples("25", what)]
 
 
 def _no_distribution(run: RunFolder, found: Figures) -> list[str]:

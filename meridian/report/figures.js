@@ -11,6 +11,7 @@ async function unpacked(id) {
 }
 
 async function load() {
+  if (!places.length) return;
   if (!("DecompressionStream" in window)) throw new Error("this browser cannot unpack gzip");
   const [library, text] = await Promise.all([unpacked("library"), unpacked("figures")]);
   const script = document.createElement("script");

@@ -8,6 +8,7 @@ from typing import Any
 
 from calibrations.number_format import interval_text, number
 from meridian.figures.intervals import finite
+from meridian.figures.names import human
 from meridian.report.sources import Source, file_of
 from meridian.run_folder import RunFolder
 
@@ -20,7 +21,7 @@ ASKED = {  # what a gate asks for: the end of "it is not shown that ..."
     "P.random_circuits": "the circuit beats random circuits of its shape",
     "P.completeness": "model and circuit lose alike without the same heads",
     "P.completeness_every_recipe": "model and circuit lose alike without the same heads however heads are silenced",
-    "P.incompleteness_score": "no group of claimed heads matters more to the model than to the circuit, or less",
+    "P.incompleteness_score": "every group of claimed heads matters as much to the circuit as to the model",
     "P.outside": "no head outside the claim matters much",
     "C11.bootstrap_faithfulness": "faithfulness is stable over prompts",
     "C11.bootstrap_completeness": "completeness is stable over prompts",
@@ -85,7 +86,9 @@ def prompt(run: RunFolder) -> AnnotatedPrompt | None:
         for index in where if isinstance(where, list) else [where]:
             places.setdefault(index, []).append(name)
     return AnnotatedPrompt(
-        tokens=tuple(Token(text, ", ".join(places.get(index, ()))) for index, text in enumerate(example["clean"])),
+        tokens=tuple(
+            Token(text, human(", ".join(places.get(index, ())))) for index, text in enumerate(example["clean"])
+        ),
         answer=" or ".join(example.get("answers", ())),
         foil=" or ".join(example.get("wrong", ())),
         answer_probability=_first(data, "answer_probability"),

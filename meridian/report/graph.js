@@ -179,7 +179,7 @@ function inputRow() {
   return element("p", { class: "tokens inputs", role: "group", "aria-label": "Input tokens of prompt 1" },
     element("span", { class: "tag" }, "input"),
     example.tokens.map((token, place) => element("span", { class: "token" }, element("bdi", {}, shownToken(token)),
-      names[place] ? element("small", {}, names[place]) : "")));
+      names[place] ? element("small", {}, words(names[place])) : "")));
 }
 
 function lookFrom(place, name) {

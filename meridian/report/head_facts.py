@@ -13,6 +13,7 @@ from calibrations.number_format import number
 from calibrations.worst_groups import WorstGroups
 from meridian.figures.graph import head_name
 from meridian.figures.heads import EFFECT, MEASURES, HeadQuantity
+from meridian.figures.names import human, in_sentence
 from meridian.figures.values import Figure, HeatMap
 from meridian.report.sources import OVER_PROMPTS, Source, file_of
 from meridian.run_folder import RunFolder
@@ -100,7 +101,7 @@ def roles(run: RunFolder) -> dict[str, dict[str, str]]:
             own = [part for part in evidence.split("; ") if re.search(rf"\b{head}\b", part)]
             found[head] = {
                 "role": name,
-                "evidence": "; ".join(own) or evidence,
+                "evidence": human("; ".join(own) or evidence),
                 "assigned": str(spec.get("assigned_by") or ""),
             }
     return found
@@ -134,7 +135,7 @@ def _place(run: RunFolder, metric: MetricRow) -> tuple[str, str]:
 
 
 def _told(metric: str, verdict: str, text: str, file: str, field: str) -> dict[str, str]:
-    return {"metric": metric, "verdict": verdict, "text": text, "json": file, "field": field}
+    return {"metric": in_sentence(metric), "verdict": verdict, "text": in_sentence(text), "json": file, "field": field}
 
 
 def _single(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:

@@ -70,7 +70,7 @@ function effectTable(index, effect) {
     element("tbody", {}, rows.map(method => element("tr", {},
       element("th", { scope: "row" }, method.title, element("small", {}, method.unit)),
       element("td", { class: "number" }, sourced(threeDigits(method.values[index]), method.file, `${method.field}[${index}]`, method.made),
-        intervalText(method.low[index], method.high[index])),
+        ...intervalAfter(method.low[index], method.high[index])),
       element("td", { class: "number" }, method.ranks[index] === null ? "–" : ordinal(method.ranks[index]))))));
 }
 
@@ -98,7 +98,7 @@ function edgeTables(name) {
       element("tbody", {}, edges.map(edge => element("tr", { class: edge.uncertain ? "uncertain" : null },
         element("th", { scope: "row" }, headLink(other(edge))), element("td", {}, edge.input || "–"),
         element("td", { class: "number" }, sourced(threeDigits(edge.weight), DATA.graph.file, `data.noising[${edge.row}][*]`,
-          "mean over the stored prompts"), intervalText(edge.low, edge.high))))));
+          "mean over the stored prompts"), ...intervalAfter(edge.low, edge.high))))));
   });
 }
 

@@ -31,6 +31,12 @@ function intervalText(low, high) {
   return low === null || high === null ? "" : ` [${threeDigits(low)}, ${threeDigits(high)}]`;
 }
 
+// The same after a number, in one piece.
+function intervalAfter(low, high) {
+  const text = intervalText(low, high).trim();
+  return text ? [" ", element("span", { class: "interval" }, text)] : [];
+}
+
 function ordinal(place) {
   const ending = [11, 12, 13].includes(place % 100) ? "th" : { 1: "st", 2: "nd", 3: "rd" }[place % 10] ?? "th";
   return `${place}${ending}`;

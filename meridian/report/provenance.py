@@ -9,6 +9,7 @@ from typing import Any
 
 import results_io
 from calibrations import claimed_nodes
+from meridian.figures.names import human
 from meridian.run_folder import RunFolder
 
 Told = list[tuple[str, str]]  # what it is, and its value in words
@@ -32,7 +33,7 @@ def view(run: RunFolder) -> dict[str, Any]:
             (
                 role.replace("_", " "),
                 ", ".join(claimed_nodes.names(spec)),
-                spec.get("evidence"),
+                human(spec.get("evidence") or ""),
             )
             for role, spec in run.circuit["roles"].items()
         ],
@@ -90,7 +91,7 @@ def _prompt(example: Mapping[str, Any]) -> dict[str, Any]:
         for index in place if isinstance(place, list) else [place]:
             names.setdefault(index, []).append(name)
     answers = {side: ", ".join(example.get(side, ())) for side in ("answers", "wrong")}
-    positions = {index: ", ".join(own) for index, own in names.items()}
+    positions = {index: human(", ".join(own)) for index, own in names.items()}
     return {"clean": example["clean"], "corrupted": example["corrupted"], **answers, "positions": positions}
 
 
@@ -113,8 +114,15 @@ def _versions(documents: Mapping[str, Mapping[str, Any]]) -> Told:
     for document in documents.values():
         for name, value in document.get("environment", {}).items():
             if name not in NO_VERSION:
-                found.setdefault(name, set()).add(str(value))
+                found.setdefault(name, set()).add(_plainly(value))
     return [(name, ", ".join(sorted(values))) for name, values in sorted(found.items())]
+
+
+def _plainly(value: Any) -> str:
+    """A value of the environment; of one with parts "tf32 no, deterministic yes", without those that are not set."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{human(name)} {_plainly(part)}" for name, part in value.items() if part is not None)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _settings(documents: Mapping[str, Mapping[str, Any]]) -> Told:

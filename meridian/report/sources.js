@@ -13,9 +13,15 @@ function pythonLine(file, field) {
   return `import json; print([row${after} for row in json.load(open("${file}"))${before}])`;
 }
 
+// A JSON file of this folder, of one below it or of one beside it; no other address.
+function isBeside(file) {
+  const parts = (file ?? "").replace(/^(\.\.\/){1,2}/, "").split("/");
+  return parts.at(-1).endsWith(".json") && parts.every(part => /^[^\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+}
+
 function showSource() {
   const note = document.getElementById("source"), { json, field, made } = fragment();
-  if (!json || !/^[\w. -]+\.json$/.test(json)) { note.hidden = true; return; }
+  if (!isBeside(json)) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
   const links = [...document.querySelectorAll("a.n")].filter(one => {
     const told = fragment(one.getAttribute("href"));

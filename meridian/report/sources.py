@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import results_io
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian.figures.values import Figure
-from meridian.run_folder import CERTIFICATE, RunFolder
+from meridian.run_folder import CERTIFICATE, NUMBERED, RunFolder
 
 OVER_PROMPTS = "mean over the evaluation prompts, for which the star stands"
 FIELDS = tuple(  # of a figure's name: the result that it shows and the field in it
@@ -26,7 +28,7 @@ FIELDS = tuple(  # of a figure's name: the result that it shows and the field in
         ("circuit", "28", "data.noising"),
         ("completeness_groups", CERTIFICATE, "worst_groups.claimed"),
         ("outside_groups", CERTIFICATE, "worst_groups.outside"),
-        ("forest_calibrations", CERTIFICATE, "rows"),
+        (r"forest_calibrations(?:_\d+)?", CERTIFICATE, "rows"),
         ("forest_(recipes|templates)", "20", "data.logit_diff"),
         ("failure_carriers", "141", "named"),
     )
@@ -70,12 +72,38 @@ def of_figure(run: RunFolder, figure: Figure) -> list[Source]:
         name = CERTIFICATE if number == CERTIFICATE else file_of(run, found.expand(number)) if found else None
         if found and name:
             return [Source(name, found.expand(field), figure.caption)]
+    return list(of_caption(figure.caption, files_of(run)))
+
+
+def files_of(run: RunFolder) -> dict[str, str]:
+    """{number: file} of the run's results, and of its model's suites and geometry beside it ("../suites/...")."""
+    found = {}
+    for folder in (run.geometry_folder, run.suites_folder, run.path):
+        for path in sorted(folder.glob(NUMBERED)) if folder else ():
+            found[path.name.partition("_")[0]] = os.path.relpath(path.resolve(), run.path.resolve()).replace(
+                os.sep, "/"
+            )
+    return found
+
+
+def numbered(folder: Path) -> dict[str, str]:
+    """{number: file} of the results in a folder."""
+    return {path.name.partition("_")[0]: path.name for path in sorted(Path(folder).glob(NUMBERED))}
+
+
+def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[Source]:
+    """The results that a caption names ("Results 02, 101 to 116."), as far as `files` has them."""
     judged = {PRECONDITIONS, *(module.NUMBER for module in CALIBRATIONS.values())}
-    return [Source(name, "records" if number in judged else "data") for number, name in _named(run, figure.caption)]
-
-
-def _named(run: RunFolder, caption: str) -> Iterator[tuple[str, str]]:
     for found in NAMED.findall(caption):
-        for number in re.split(", | and | to ", found):
-            if name := file_of(run, number):
-                yield number, name
+        for part in re.split(", | and ", found):
+            first, _, last = part.partition(" to ")
+            for number, name in files.items():
+                if number == first or _between(first, number, last):
+                    yield Source(
+                        name, "records" if number in judged or (number > "100" and len(number) == 3) else "data"
+                    )
+
+
+def _between(first: str, number: str, last: str) -> bool:
+    """True for 103 between 101 and 116; numbers alone, as E1b has no place in an order."""
+    return all(one.isdigit() for one in (first, number, last)) and int(first) <= int(number) <= int(last)

@@ -1,34 +1,8 @@
-// What happens when the page is read, and when its address changes.
-function openTarget() {
-  let name = location.hash.slice(1);
-  try { name = decodeURIComponent(name); } catch { return; }
-  const target = name && document.getElementById(name);
-  for (let one = target; one; one = one.parentElement) if (one.tagName === "DETAILS") one.open = true;
-  if (target && target.closest("details")) target.scrollIntoView();
-}
-
-function followAddress() {
-  const { head } = fragment();
-  if (head) select(head); else if (!location.hash && selected) select(null);
-  showSource();
-  openTarget();
-}
-
+// What happens when the report of a run is read.
 switchTheme();
 listHeads();
 chooseMap();
 startGraphs();
 startAttention();
 startPrompts();
-addEventListener("hashchange", followAddress);
-addEventListener("keydown", event => {
-  if (event.key !== "Escape") return;
-  if (!document.getElementById("source").hidden) closeSource(); else if (selected) closePanel();
-});
-followAddress();
-load().then(() => {
-  watchFigures();
-  document.documentElement.dataset.ready = "yes";
-}).catch(error => {
-  for (const place of places) place.textContent = `Not drawn (${error.message}); its numbers are in the table below.`;
-});
+begin();

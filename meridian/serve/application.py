@@ -21,8 +21,9 @@ from starlette.routing import Mount, Route
 
 from circuits.circuit import PRIMARY_RECIPES
 from meridian import report, run_comparison
-from meridian.figures import geometry, static
+from meridian.figures import static
 from meridian.figures.values import Figure
+from meridian.report import folder_page, pages
 from meridian.serve.shelf import Shelf
 from meridian.serve.trial import EVERY, KINDS, Question, Trials
 from results_io import UserError
@@ -43,14 +44,13 @@ class Pages:
     templates: jinja2.Environment
 
     def home(self, request: Request) -> Response:
-        """Runs, what can be compared and asked, and links to drift, suites and geometry."""
+        """Runs, what can be compared and asked, and links to drift sites and to the pages of other folders."""
         shelf = self.shelf
         return self._page(
             "home",
             runs=shelf.runs(),
             sites=shelf.sites(),
-            suites=shelf.suites(),
-            geometry=shelf.geometry(),
+            pages=shelf.pages(),
             recipes=PRIMARY_RECIPES,
             kinds=KINDS,
             every=EVERY,
@@ -59,6 +59,10 @@ class Pages:
     def report(self, request: Request) -> Response:
         """report.html of a run, drawn if it is not there or no longer that of its results, or a result that it links to."""
         name, _, file = request.path_params["name"].rpartition("/")
+        if file.endswith(".json") and name in {one for names in self.shelf.pages().values() for one in names}:
+            return self._result(
+                self.shelf.results / name, file, name
+            )  # that of suites beside a run, which its report names
         run = self.shelf.run(name)
         if file == report.NAME:
             text = report.write(run).read_text(encoding="utf-8")
@@ -82,22 +86,21 @@ class Pages:
             drawn=_drawn(found.figures()),
         )
 
-    def suites(self, request: Request) -> Response:
-        """Failure rates and the worst failures of a model's suites."""
-        name = request.path_params["name"]
-        folder = self.shelf.suite_folder(name)
-        rates = _html(folder.rates)
-        figures = [folder.figure.figure] if len(folder.rates) else []
-        tables = [("Failure rates", rates)]
-        return self._page("shown", title=f"Suites: {name}", tables=tables, drawn=_drawn(figures), depth=_depth(name))
+    def folder(self, request: Request) -> Response:
+        """The page of a folder of suites, geometry, judging or drift, drawn from its results as they are, or one of these."""
+        name, file = _parted(request.path_params["name"], self.shelf)
+        folder = self.shelf.page_folder(name)
+        if file == report.NAME:
+            text = folder_page.render(pages.of(folder, name))
+            return HTMLResponse(text, headers={"Content-Security-Policy": INLINE})
+        return self._result(folder, file, name)
 
-    def geometry(self, request: Request) -> Response:
-        """The maps and tables of a model's geometry."""
-        name = request.path_params["name"]
-        if name not in self.shelf.geometry():
-            raise UserError(f"there is no geometry {name!r} here; run geometry=all")
-        drawn = _drawn(geometry.build(self.shelf.results / name))
-        return self._page("shown", title=f"Geometry: {name}", tables=[], drawn=drawn, depth=_depth(name))
+    def _result(self, folder: Path, file: str, name: str) -> Response:
+        """A result in a folder or below it. UserError if there is none of this name."""
+        results = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json")}
+        if file not in results:
+            raise UserError(f"there is no {file!r} in {name}; open its {report.NAME}")
+        return FileResponse(results[file], headers={"Content-Security-Policy": STRICT})
 
     def site(self, request: Request) -> Response:
         """A file of a drift site."""
@@ -152,17 +155,16 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    pages = Pages(Shelf(results), trials or Trials(), templates)
+    shown = Pages(Shelf(results), trials or Trials(), templates)
     routes = [
-        Route("/", pages.home),
-        Route("/report/{name:path}", pages.report),
-        Route("/compare", pages.compare),
-        Route("/suites/{name:path}", pages.suites),
-        Route("/geometry/{name:path}", pages.geometry),
-        Route("/drift/{series}/{name:path}", pages.site),
-        Route("/ask", pages.ask, methods=["POST"]),
-        Route("/serve.css", pages.style),
-        Route("/serve.js", pages.script),
+        Route("/", shown.home),
+        Route("/report/{name:path}", shown.report),
+        Route("/compare", shown.compare),
+        Route("/folder/{name:path}", shown.folder),
+        Route("/drift/{series}/{name:path}", shown.site),
+        Route("/ask", shown.ask, methods=["POST"]),
+        Route("/serve.css", shown.style),
+        Route("/serve.js", shown.script),
     ]
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
@@ -184,9 +186,11 @@ def _html(frame: pd.DataFrame) -> str:
     )
 
 
-def _depth(name: str) -> int:
-    """How many folders a page about `name` lies below the first page."""
-    return 1 + name.count("/")
+def _parted(path: str, shelf: Shelf) -> tuple[str, str]:
+    """The folder and the file of an address such as judging/demo-fair/182_judge_agreement.json; the folder is a listed one."""
+    listed = [name for names in shelf.pages().values() for name in names]
+    name = max((one for one in listed if path.startswith(f"{one}/")), key=len, default=path.rpartition("/")[0])
+    return name, path.removeprefix(f"{name}/")
 
 
 def _drawn(figures: Any) -> list[tuple[Figure, str]]:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import results_io
 from calibrations.certificate_tier import tier_text
+from meridian.report import judging_page
 from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder, suite_documents
-from meridian.suite_folder import SuiteFolder
 from results_io import UserError
 
 SITES = "drift/*/site/index.html"
+MANIFESTS = "drift/*/manifest-*.json"
+JUDGING = "judging"
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,31 @@ class Shelf:
         found = (path for path in self.results.rglob(kind) if path.is_dir() and holds(path))
         return sorted(path.relative_to(self.results).as_posix() for path in found)
 
-    def suite_folder(self, name: str) -> SuiteFolder:
-        """The listed folder of suites. UserError if there is none of this name."""
-        if name not in self.suites():
-            raise UserError(f"there are no suites {name!r} here; run suite=all")
-        return SuiteFolder(self.results / name)
+    def judging(self) -> list[str]:
+        """The folder of judging, if a judge left results in it."""
+        return self._folders(JUDGING, judging_page.holds)
+
+    def series(self) -> list[str]:
+        """The series of drift that were analysed."""
+        return sorted({path.parent.relative_to(self.results).as_posix() for path in self.results.glob(MANIFESTS)})
+
+    def pages(self) -> dict[str, list[str]]:
+        """{title: folders that have a page of their own}, without what is not there."""
+        found = {
+            "Suites": self.suites(),
+            "Geometry": self.geometry(),
+            "Judging": self.judging(),
+            "Drift": self.series(),
+        }
+        return {title: names for title, names in found.items() if names}
+
+    def page_folder(self, name: str) -> Path:
+        """The listed folder of suites, geometry, judging or drift. UserError if there is none of this name."""
+        if name not in {one for names in self.pages().values() for one in names}:
+            raise UserError(
+                f"there is no folder {name!r} of suites, geometry, judging or drift here; run suite=all, for example"
+            )
+        return self.results / name
 
     def site_file(self, series: str, name: str) -> Path:
         """A file of a drift site. UserError if the series has no site, or its site no such file."""

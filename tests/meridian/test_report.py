@@ -399,6 +399,22 @@ def test_a_missing_measurement_is_a_sentence(run, tmp_path) -> None:
         assert f"result {number} is not in this folder" in text
 
 
+def test_results_of_an_older_version_are_refused_by_the_reader(run, tmp_path) -> None:
+    """A result 04 that lacks the lens by position is not drawn without it: its reader says what is wrong."""
+    for number, field in (("04", "by_position"), ("25", "examples")):
+        older = changed(run, tmp_path / number, number, lambda document, field=field: document["data"].pop(field))
+        with pytest.raises(results_io.ResultError, match=rf"has not the form of a result {number}: data lacks {field}"):
+            report.render(older)
+
+
+def test_a_result_without_example_prompts_says_so(run, tmp_path) -> None:
+    for number in ("04", "25"):
+        spoilt = changed(run, tmp_path / "run", number, lambda document: document["data"].update(examples=[]))
+    text = Page(report.render(spoilt)).text
+    assert "The lens on example prompts: result 04 has no example prompt." in text
+    assert "Attention patterns: result 25 has no example prompt." in text
+
+
 def test_a_model_that_does_not_do_the_task_has_a_report_without_a_tier(run, tmp_path) -> None:
     def change(document) -> None:
         document.update(tier=None, tier_name="the behaviour is absent")
@@ -440,7 +456,15 @@ def test_words_of_reasons() -> None:
     assert (
         words("not_faithful: zero reaches 0.3; over_faithful: x") == "not faithful: zero reaches 0.3; over faithful: x"
     )
-    assert words("as well: greater_than, induction") == "as well: greater_than, induction"
+    assert words("as well: greater_than, induction") == "as well: greater than, induction"
+    assert words("follows from: C13.measurement_invariance, P.completeness_every_recipe") == (
+        "follows from: C13 measurement invariance, P completeness every recipe"
+    )
+    typed = "write calibration.c13.min_prompts=90 beside 01_baseline.json"  # to be typed as it stands
+    assert words(typed) == typed
+    assert words("incomplete: they differ by 0.85 of N without nothing, noise") == (
+        "incomplete: they differ by 0.85 of N with every claimed head in place, noise"
+    )
     assert words("n_prompts: 58 prompts; at least 90") == "too few prompts: 58 prompts; at least 90"
     titles = {"C12": "convergent validity", "C11": "bootstrap stability"}
     assert gate_name("C12.convergent_validity", titles) == "C12 convergent validity"

@@ -14,6 +14,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import meridian
+import results_io
 from calibrations.certificate_tier import tier_text
 from meridian import report
 from meridian.commands import serve
@@ -86,12 +87,27 @@ def test_reports_results_and_comparisons_are_opened(client, shelf) -> None:
         f"/{TOKEN}/report/broken/report.html", f"/{TOKEN}/report/pocket/ioi/21_knockouts.txt",
         f"/{TOKEN}/drift/demo/%2e%2e/%2e%2e/%2e%2e/secret.txt", f"/{TOKEN}/drift/other/index.html",
         f"/{TOKEN}/compare?a=pocket/ioi&b=nothing", f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/ioi",
-        f"/{TOKEN}/suites/pocket/suites", f"/{TOKEN}/geometry/pocket/geometry",
+        f"/{TOKEN}/folder/pocket/suites/report.html", f"/{TOKEN}/folder/pocket/geometry/report.html",
+        f"/{TOKEN}/folder/pocket/ioi/report.html", f"/{TOKEN}/folder/secret.txt",
     ],
 )  # fmt: skip
 def test_nothing_else_is_opened(client, address) -> None:
     answer = client.get(address)
     assert answer.status_code == 404 and "not to be read" not in answer.text
+
+
+def test_a_folder_of_drift_has_its_page_and_its_results_alone(tmp_path) -> None:
+    series = tmp_path / "drift" / "demo"
+    known = {"snapshots": ["s1"], "snapshot": "s1", "previous": None, "number": "160", "id": "drift_manifest"}
+    results_io.write(series / "manifest-s1.json", {**known, "alarms": [], "gaps": [], "history": [], "records": []})
+    (series / "held-out.yaml").write_text("not to be read")
+    client = TestClient(application.application(tmp_path, TOKEN), base_url="http://127.0.0.1")
+    assert 'href="folder/drift/demo/report.html"' in client.get(f"/{TOKEN}/").text
+    assert "0 of 1 snapshots have an alarm" in client.get(f"/{TOKEN}/folder/drift/demo/report.html").text
+    assert client.get(f"/{TOKEN}/folder/drift/demo/manifest-s1.json").json()["snapshot"] == "s1"
+    for other in ("held-out.yaml", "%2e%2e/demo/manifest-s1.json", "manifest-s2.json"):
+        answer = client.get(f"/{TOKEN}/folder/drift/demo/{other}")
+        assert answer.status_code == 404 and "not to be read" not in answer.text
 
 
 def test_another_host_is_refused_and_no_page_may_ask_elsewhere(client) -> None:

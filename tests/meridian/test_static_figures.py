@@ -252,6 +252,17 @@ def test_browser_and_paper_have_one_colour_for_roles_signs_estimates_and_limits(
     assert shade["fillcolor"] == f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{alpha})"
 
 
+def test_vertical_lines_have_one_colour_by_their_name_in_browser_and_paper() -> None:
+    for lines in ({"estimate": 1.0, "limit": 2.0}, {"limit": 1.0, "estimate": 2.0}):  # whichever of them is the larger
+        draws = replace(DRAWS, lines=lines)
+        browser = [shape["line"]["color"] for shape in plotly.specification(draws)["layout"]["shapes"]]
+        paper = [
+            to_hex(line.get_color()) for line in static.draw(draws).axes[0].lines if len(set(line.get_xdata())) == 1
+        ]
+        wanted = [colours.OBSERVED_LINE if name == "estimate" else colours.INK for name in lines]
+        assert browser == wanted == paper
+
+
 def test_layers_run_up_in_every_figure_of_both_renderers() -> None:
     layers = replace(HEAT, upwards=True)
     for figure, first_below in ((layers, True), (HEAT, False)):

@@ -1,0 +1,84 @@
+"""What judges found: how far each agrees with people, who wins, and how strong systems are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from meridian.figures.values import Forest, Interval
+
+Documents = Mapping[str, Mapping[str, Any]]  # path below the folder of judging: the result
+
+
+def name_of(file: str) -> str:
+    """The judge whose result lies at this path, which is its folder: results/judging/<judge>/..."""
+    return Path(file).parts[0] if len(Path(file).parts) > 1 else "judge"
+
+
+def build(agreements: Documents, pairwise: Documents, rankings: Documents) -> Iterator[Forest]:
+    """Kappa of every judge (182), win rates (181), strengths of systems (184); none of what nobody asked."""
+    for made in (_kappas(agreements), _win_rates(pairwise), _strengths(rankings)):
+        if made.rows:
+            yield made
+
+
+def _kappas(agreements: Documents) -> Forest:
+    rows = [
+        _row(record, name_of(file), "pass" if one["deploy"] else "fail")
+        for file, one in agreements.items()
+        for record in one["records"]
+        if record["metric_id"].endswith(".kappa")
+    ]
+    return Forest(
+        name="kappas",
+        title="Agreement of judges with people",
+        caption="Cohen's kappa between each judge and the majority of the raters, with its 95 % interval. The mark says whether "
+        "the judge may be deployed, which asks for the lower end as well, for few flips and for no bias. Result 182.",
+        x_label="kappa",
+        rows=tuple(rows),
+        lines={"chance": 0.0},
+        level=0.95,
+    )
+
+
+def _win_rates(pairwise: Documents) -> Forest:
+    rows = [
+        _row(record, " against ".join(one["subject"][side]["name"] for side in "ab"), None, name_of(file))
+        for file, one in pairwise.items()
+        for record in one["records"]
+        if record["metric_id"].endswith(".win_rate")
+    ]
+    return Forest(
+        name="win_rates",
+        title="Win rates of the first run",
+        caption="Share of pairs that the first of two runs wins, a tie counting half, with its 95 % interval over clusters of "
+        "items. Result 181.",
+        x_label="win rate",
+        rows=tuple(rows),
+        lines={"alike": 0.5},
+        level=0.95,
+    )
+
+
+def _strengths(rankings: Documents) -> Forest:
+    rows = [
+        _row(record, record["metric_id"].partition(".elo.")[2], None, name_of(file))
+        for file, one in rankings.items()
+        for record in one["records"]
+        if ".elo." in record["metric_id"]
+    ]
+    return Forest(
+        name="strengths",
+        title="Strength of systems",
+        caption="Bradley-Terry strengths as Elo points around their mean, with 95 % bootstrap intervals. Result 184.",
+        x_label="Elo points, 0 is the mean",
+        rows=tuple(rows),
+        lines={"mean": 0.0},
+        level=0.95,
+    )
+
+
+def _row(record: Mapping[str, Any], label: str, verdict: str | None, group: str = "") -> Interval:
+    ci = record["ci"] or {}
+    return Interval(label, record["value"], ci.get("low"), ci.get("high"), verdict, group=group)

@@ -1,0 +1,61 @@
+"""A table of results that a reader sorts and filters: rows with the worst first, every number with the field it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrations.number_format import interval_text, three_digits
+from meridian.report.sources import Source
+
+Number = float | int | None
+DECIMALS = 8  # of a stored number that are not rounding
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, the number that it is sorted by (None: by its text), and where that stands. `note` is set below it."""
+
+    text: str
+    value: Number = None
+    source: Source | None = None
+    note: str = ""
+    verdict: bool = False  # of a cell that has a verdict's sign before it
+
+
+@dataclass(frozen=True)
+class BrowsedTable:
+    """Rows under `columns`, from the worst; `filters` are the columns whose words a reader may choose one of."""
+
+    name: str
+    title: str
+    text: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    filters: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """ValueError for a row of another width, or a filter that is no column."""
+        if any(len(row) != len(self.columns) for row in self.rows) or not set(self.filters) <= set(self.columns):
+            raise ValueError(f"the table {self.name} has rows or filters that do not fit {self.columns}; mend them")
+
+
+def estimate(record: Mapping[str, Any], source: Source) -> Cell:
+    """The value of a record with its interval: "0.12 [0.08, 0.16]"; its status in words where it has none."""
+    value, ci = record["value"], record["ci"] or {}
+    if value is None:
+        return Cell(str(record.get("status") or "no value").replace("_", " "), note=record.get("reason") or "")
+    return Cell(_shown(value) + interval_text(ci.get("low"), ci.get("high"), _shown), value, source)
+
+
+def plain(value: Number, source: Source | None = None) -> Cell:
+    """A number alone, counts in full; a dash for a missing one."""
+    if value is None:
+        return Cell("–")
+    return Cell(str(value) if isinstance(value, int) else _shown(value), value, source)
+
+
+def _shown(value: float) -> str:
+    """Three digits; what rounding alone keeps from 0 is 0."""
+    return three_digits(round(value, DECIMALS) + 0.0)

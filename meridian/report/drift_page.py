@@ -1,0 +1,99 @@
+"""The page of a series of drift: its alarms, its tests and its curves, from the manifests alone, which are public."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import results_io
+from meridian.figures import drift
+from meridian.report.browsed_table import BrowsedTable, Cell, plain
+from meridian.report.folder_page import FolderPage, with_numbers
+from meridian.report.sources import Source
+from results_io import UserError
+
+Manifests = Mapping[str, Mapping[str, Any]]  # file: manifest, from the earliest snapshot
+
+
+def of(folder: Path, title: str) -> FolderPage:
+    """The page of the series in `folder`. UserError if it was not analysed; ResultError if a manifest cannot be read."""
+    read = {path.name: results_io.read(path) for path in sorted(Path(folder).glob(drift.MANIFESTS))}
+    if not read:
+        raise UserError(f"{folder} has no manifest of drift; run python run.py drift do=analyse series={title} first")
+    order = max(read.values(), key=lambda one: len(one["snapshots"]))["snapshots"]
+    found = dict(sorted(read.items(), key=lambda item: order.index(item[1]["snapshot"])))
+    file, last = list(found.items())[-1]
+    alarms = sum(bool(one["alarms"]) for one in found.values())
+    against = f", compared with {last['previous']}" if last["previous"] else ", with nothing to compare it with"
+    lines = (
+        f"{alarms} of {len(found)} snapshots have an alarm; the last, {last['snapshot']}{against}, has {len(last['alarms'])}.",
+        "A change of what a model says is no change for the worse. A test that finds nothing shows only that no change above "
+        "“could find” is likely.",
+    )
+    figures = with_numbers(drift.build(last), {last["number"]: file})
+    return FolderPage("Drift", title, lines, (_alarms(found), _tests(file, last), _gaps(file, last)), figures)
+
+
+def _alarms(found: Manifests) -> BrowsedTable:
+    rows = tuple(
+        (
+            Cell(one["snapshot"], source=Source(file, f"alarms[{place}]")),
+            Cell(alarm["name"].replace("_", " ")),
+            Cell(alarm["axis"]),
+            plain(alarm["difference"], Source(file, f"alarms[{place}].difference")),
+            plain(alarm["adjusted_p"], Source(file, f"alarms[{place}].adjusted_p")),
+            Cell(alarm["reason"] or f"against {one['previous']}"),
+        )
+        for file, one in reversed(list(found.items()))
+        for place, alarm in sorted(enumerate(one["alarms"]), key=lambda item: _p(item[1]))
+    )
+    columns = ("snapshot", "metric", "axis", "change", "adjusted p", "why")
+    text = "The latest snapshot first, within it the smallest adjusted p."
+    return BrowsedTable("alarms", "Alarms", text, columns, rows, ("snapshot", "metric", "axis"))
+
+
+def _p(row: Mapping[str, Any]) -> float:
+    return math.inf if row["adjusted_p"] is None else row["adjusted_p"]
+
+
+def _tests(file: str, last: Mapping[str, Any]) -> BrowsedTable:
+    tested = [(place, one) for place, one in enumerate(last["records"]) if one.get("adjusted_p") is not None]
+    tested.sort(key=lambda item: (_p(item[1]), -abs(item[1]["difference"] or 0.0)))
+    rows = tuple(_test(file, place, one) for place, one in tested)
+    columns = ("metric", "axis", "level", "of", "before", "after", "change", "p", "adjusted p", "could find", "note")
+    text = (
+        f"Every test of {last['snapshot']}, the smallest adjusted p first. Tests of single prompts are exploratory; the smallest "
+        "change that a test would have found stands under “could find”."
+    )
+    return BrowsedTable("tests", "Tests", text, columns, rows, ("metric", "axis", "level"))
+
+
+def _test(file: str, place: int, one: Mapping[str, Any]) -> tuple[Cell, ...]:
+    values = [one.get(name) for name in ("before", "after", "difference", "p", "adjusted_p", "detectable")]
+    fields = ("before", "after", "difference", "p", "adjusted_p", "detectable")
+    return (
+        Cell(str(one["name"]).replace("_", " "), source=Source(file, f"records[{place}]")),
+        Cell(one["axis"] or "–"),
+        Cell(str(one["level"]).replace("_", " ")),
+        Cell(str(one.get("prompt") or one.get("of") or "all prompts")),
+        *(
+            plain(value if isinstance(value, int | float) else None, Source(file, f"records[{place}].{field}"))
+            for value, field in zip(values, fields, strict=True)
+        ),
+        Cell(one.get("flag") or one.get("reason") or "–"),
+    )
+
+
+def _gaps(file: str, last: Mapping[str, Any]) -> BrowsedTable:
+    rows = tuple(
+        (
+            Cell(gap["snapshot"], source=Source(file, f"gaps[{place}]")),
+            Cell("all of it" if gap["whole"] else "some calls"),
+            Cell(gap["cause"]),
+        )
+        for place, gap in enumerate(last["gaps"])
+    )
+    text = "Lines break there and nothing is imputed."
+    return BrowsedTable("gaps", "Known gaps", text, ("snapshot", "missing", "cause"), rows)

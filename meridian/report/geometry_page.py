@@ -1,0 +1,75 @@
+"""The page of a folder of geometry: every metric and every construct beside the maps, what moves most first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from meridian.figures import geometry
+from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.folder_page import FolderPage, with_numbers
+from meridian.report.sources import Source, numbered
+from suites.geometry import findings
+
+NAMES = {metric.NUMBER: metric.NAME for metric in findings.METRICS}
+Found = tuple[str, int, Mapping[str, Any]]  # number of the result, place of the record in it, the record
+
+
+def of(folder: Path, title: str) -> FolderPage:
+    """The page of the geometry in `folder`. UserError if there is none."""
+    documents, files = geometry.documents(folder), numbered(folder)
+    found: list[Found] = [
+        (number, place, record)
+        for number in NAMES
+        for place, record in enumerate(documents.get(number, {"records": ()})["records"])
+    ]
+    overall = [one for one in found if not one[2].get("construct")]
+    single = [one for one in found if one[2].get("construct")]
+    tested = [one for one in single if one[2]["p_value"] is not None]
+    moved = sum(one[2]["p_value"] < geometry.ALPHA for one in tested)
+    lines = (
+        f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; "
+        "a twentieth is expected where nothing moves.",
+        "No threshold of the paper that these metrics come from is a verdict. The published number counts the noise of draws and "
+        "wordings as movement; the estimate does not.",
+    )
+    tables = (
+        _table("metrics", "Metrics", "Over all constructs of a set.", overall, files),
+        _table(
+            "constructs", "Constructs", "Each construct by itself: the smallest p, then what moves most.", single, files
+        ),
+    )
+    return FolderPage("Geometry of outputs", title, lines, tables, with_numbers(geometry.build(folder), files))
+
+
+def _table(name: str, title: str, text: str, found: list[Found], files: Mapping[str, str]) -> BrowsedTable:
+    rows = tuple(_row(one, files[one[0]]) for one in sorted(found, key=_movement))
+    columns = ("construct", "metric", "of", "set", "published", "estimate [95 %]", "unit", "p", "n")
+    kept = columns if name == "constructs" else columns[1:]
+    rows = rows if name == "constructs" else tuple(row[1:] for row in rows)
+    return BrowsedTable(name, title, text, kept, rows, ("metric", "set"))
+
+
+def _movement(one: Found) -> tuple[float, float]:
+    """Small p first, then large values; what has no p or no value last."""
+    p, value = one[2]["p_value"], one[2]["value"]
+    return (math.inf if p is None else p, math.inf if value is None else -value)
+
+
+def _row(one: Found, file: str) -> tuple[Cell, ...]:
+    number, place, record = one
+    at = f"records[{place}]"
+    published = record.get("published") or {}
+    return (
+        Cell(str(record.get("construct") or "all")),
+        Cell(NAMES[number]),
+        Cell((record["label"] or "–").replace("_", " ")),
+        Cell(record["suite"]),
+        plain(published.get("value"), Source(file, f"{at}.published.value")),
+        estimate(record, Source(file, f"{at}.value", "in brackets: ci, beside it")),
+        Cell(record.get("unit") or "–"),
+        plain(record["p_value"], Source(file, f"{at}.p_value")),
+        plain(record["n"], Source(file, f"{at}.n")),
+    )

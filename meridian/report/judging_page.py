@@ -1,0 +1,153 @@
+"""The page of a folder of judging: which judge may be believed, who won, who is stronger, where the order decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import results_io
+from calibrations.number_format import three_digits
+from meridian.figures import judging
+from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.folder_page import FolderPage, with_numbers
+from meridian.report.sources import Source
+
+FILES = {"181": "181_pairwise.json", "182": "182_judge_agreement.json", "184": "184_ranking.json"}
+BIAS, WORDS = "183_judge_bias.json", {"A": 0, "B": 1}
+Documents = Mapping[str, Mapping[str, Any]]  # path below the folder: the result
+
+
+def holds(folder: Path) -> bool:
+    """True if a judge left a result in the folder or below it."""
+    return any(next(folder.rglob(name), None) for name in FILES.values())
+
+
+def of(folder: Path, title: str) -> FolderPage:
+    """The page of all judges below `folder`. ResultError if a result cannot be read."""
+    found = {number: _read(folder, name) for number, name in FILES.items()}
+    judges = _judges(found["182"], _read(folder, BIAS))
+    refused = sum(row[1].text == "no" for row in judges.rows)
+    lines = (
+        f"{refused} of {len(judges.rows)} judges that were compared with people may not be deployed."
+        if judges.rows
+        else "No judge was compared with people: nothing is decided by what they say.",
+    )
+    tables = (judges, _comparisons(found["181"]), _rankings(found["184"]), _orders(found["181"]))
+    drawn = judging.build(found["182"], found["181"], found["184"])
+    return FolderPage("Judging", title, lines, tables, with_numbers(drawn, {}))
+
+
+def _read(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
+    return {path.relative_to(folder).as_posix(): results_io.read(path) for path in sorted(folder.rglob(name))}
+
+
+def _estimate(document: Mapping[str, Any], file: str, name: str) -> Cell:
+    """The record of this name; a dash if the result has none."""
+    for place, record in enumerate(document["records"]):
+        if record["metric_id"].endswith(f".{document['id']}.{name}"):
+            return estimate(record, Source(file, f"records[{place}].value", "in brackets: ci, beside it"))
+    return Cell("–")
+
+
+def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
+    rows = []
+    for file, one in agreements.items():
+        beside = str(Path(file).with_name(BIAS))
+        bias = biases.get(beside)
+        rows.append(
+            (
+                Cell(judging.name_of(file)),
+                Cell("yes" if one["deploy"] else "no", source=Source(file, "deploy")),
+                _estimate(one, file, "kappa"),
+                _estimate(one, file, "flip_rate"),
+                _estimate(one, file, "first_position"),
+                Cell("–") if bias is None else _estimate(bias, beside, "jbs.all"),
+                Cell(", ".join(bias["found"]) or "none", source=Source(beside, "found")) if bias else Cell("not tried"),
+                Cell("; ".join(one["reasons"]) or "–", source=Source(file, "reasons") if one["reasons"] else None),
+            )
+        )
+    rows.sort(key=lambda row: (row[1].text, row[2].value is None, row[2].value))
+    columns = ("judge", "may be deployed", "kappa [95 %]", "flips", "first place", "bias score", "biases", "why not")
+    text = "Each judge against the labels of people. Those that may not be deployed come first, the least kappa before others."
+    return BrowsedTable("judges", "Judges", text, columns, tuple(rows), ("may be deployed",))
+
+
+def _comparisons(pairwise: Documents) -> BrowsedTable:
+    rows = []
+    for file, one in pairwise.items():
+        names = [one["subject"][side]["name"] for side in "ab"]
+        better = names[WORDS[one["verdict"]]] if one["verdict"] in WORDS else "no verdict"
+        doubts = [*one["reasons"], *(f"exploratory: {why}" for why in one["exploratory"])]
+        counts = one["n"]
+        rows.append(
+            (
+                Cell(f"{names[0]} against {names[1]}"),
+                Cell(judging.name_of(file)),
+                Cell(better, source=Source(file, "verdict")),
+                _estimate(one, file, "win_rate"),
+                _estimate(one, file, "flip_rate"),
+                Cell(f"{counts['A']} / {counts['tie']} / {counts['B']}", counts["A"], Source(file, "n")),
+                plain(counts["invalid"], Source(file, "n.invalid")),
+                Cell("; ".join(doubts) or "–", source=Source(file, "exploratory") if doubts else None),
+            )
+        )
+    rows.sort(key=lambda row: (-(row[4].value or 0.0), row[0].text, row[1].text))
+    columns = (
+        "runs",
+        "judge",
+        "better",
+        "win rate [95 %]",
+        "flips",
+        "won / tied / lost",
+        "unreadable",
+        "what stands against it",
+    )
+    text = "Two runs, every pair of answers in both orders; the win rate is that of the first. Most flips first."
+    return BrowsedTable("comparisons", "Comparisons", text, columns, tuple(rows), ("judge", "better"))
+
+
+def _rankings(rankings: Documents) -> BrowsedTable:
+    rows = [row for file, one in rankings.items() for row in _systems(file, one)]
+    columns = ("system", "judge", "ranks", "Elo, 0 is the mean [95 %]", "log odds [95 %]", "pairs")
+    text = "Systems by Bradley-Terry, the weakest first, with the ranks that the data allow."
+    return BrowsedTable("rankings", "Rankings", text, columns, tuple(rows), ("judge", "system"))
+
+
+def _systems(file: str, one: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
+    ranks = one["data"]["ranks"]
+    for name in sorted(ranks, key=lambda name: (-ranks[name]["best"], name)):
+        best, worst = ranks[name]["best"], ranks[name]["worst"]
+        yield (
+            Cell(name),
+            Cell(judging.name_of(file)),
+            Cell(str(best) if best == worst else f"{best} to {worst}", best, Source(file, f'data.ranks["{name}"]')),
+            _estimate(one, file, f"elo.{name}"),
+            _estimate(one, file, f"strength.{name}"),
+            plain(one["n"]["pairs"], Source(file, "n.pairs")),
+        )
+
+
+def _orders(pairwise: Documents) -> BrowsedTable:
+    """Pairs of which the two orders say unlike things, those that differ most in length first."""
+    found = [
+        (abs(pair["length_gap"] or 0.0), _order(file, one, place, pair))
+        for file, one in pairwise.items()
+        for place, pair in enumerate(one["data"]["pairs"])
+        if pair["original"] != pair["swapped"]
+    ]
+    found.sort(key=lambda item: -item[0])
+    columns = ("item", "judge", "first order", "other order", "together", "difference in length")
+    text = "Pairs of answers of which a judge says something else when their order is exchanged; unlike lengths first."
+    return BrowsedTable("orders", "Where the order decides", text, columns, tuple(row for _, row in found), ("judge",))
+
+
+def _order(file: str, one: Mapping[str, Any], place: int, pair: Mapping[str, Any]) -> tuple[Cell, ...]:
+    names = {"A": one["subject"]["a"]["name"], "B": one["subject"]["b"]["name"], "tie": "tie", None: "unreadable"}
+    gap = pair["length_gap"]
+    return (
+        Cell(str(pair["item"]), source=Source(file, f"data.pairs[{place}]")),
+        Cell(judging.name_of(file)),
+        *(Cell(names.get(pair[side], str(pair[side]))) for side in ("original", "swapped", "merged")),
+        Cell("–") if gap is None else Cell(three_digits(gap), gap, Source(file, f"data.pairs[{place}].length_gap")),
+    )

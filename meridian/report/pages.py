@@ -1,0 +1,45 @@
+"""Which page a folder of results has, by what lies in it: suites, geometry, judging or a series of drift."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import results_io
+from meridian.figures.drift import MANIFESTS
+from meridian.report.folder_page import FolderPage
+from meridian.run_folder import POSITION, suite_documents
+
+
+def kind_of(folder: Path) -> str | None:
+    """geometry, suites, drift or judging; None of a folder that holds none of them, such as a run's."""
+    if results_io.find(folder, POSITION) is not None:
+        return "geometry"
+    if suite_documents(folder):
+        return "suites"
+    if next(folder.glob(MANIFESTS), None):
+        return "drift"
+    from meridian.report import judging_page
+
+    return "judging" if judging_page.holds(folder) else None
+
+
+def of(folder: Path, title: str) -> FolderPage:
+    """The page of what lies in `folder`. ValueError of a folder that has none; ResultError if a result cannot be read."""
+    kind = kind_of(folder)
+    if kind == "geometry":
+        from meridian.report import geometry_page  # imported here: the suites' statistics take a while
+
+        return geometry_page.of(folder, title)
+    if kind == "suites":
+        from meridian.report import suites_page
+
+        return suites_page.of(folder, title)
+    if kind == "drift":
+        from meridian.report import drift_page
+
+        return drift_page.of(folder, title)
+    if kind == "judging":
+        from meridian.report import judging_page
+
+        return judging_page.of(folder, title)
+    raise ValueError(f"{folder} has no page of its own; a run's report is meridian.report.write")

@@ -1,0 +1,4 @@
+// What happens when the page of a folder is read.
+switchTheme();
+watchTables();
+begin();

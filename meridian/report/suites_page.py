@@ -1,0 +1,173 @@
+"""The page of a folder of behavioural suites: failure rates, the failures themselves, likelihoods, what a circuit could trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import results_io
+from meridian.figures import behaviour
+from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.folder_page import FolderPage, with_numbers
+from meridian.report.sources import Source, numbered
+from meridian.suite_folder import PAIRS, SuiteFolder
+
+SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the order in which a reader should see them
+LIKELIHOOD = "121"
+UP = "higher is better"
+Row = tuple[Cell, ...]
+
+
+def of(folder: Path, title: str) -> FolderPage:
+    """The page of the suites in `folder`. ResultError if a result cannot be read."""
+    documents, files = SuiteFolder(folder).documents, numbered(folder)
+    rates = _rates(documents, files)
+    tables = (
+        rates,
+        _failures(documents, files, [row[0].text for row in rates.rows]),
+        _unfit(documents, files),
+        _likelihoods(folder, files),
+        _pairs(folder, files),
+    )
+    return FolderPage(
+        "Behavioural suites", title, _lines(rates), tables, with_numbers(behaviour.of_suites(folder), files)
+    )
+
+
+def _lines(rates: BrowsedTable) -> tuple[str, ...]:
+    gated = [row for row in rates.rows if row[4].text != "none"]
+    if not rates.rows:
+        return ("No suite applied to the model.",)
+    count = {word: sum(row[4].text == word for row in gated) for word in SEVERITY}
+    said = f"{count['fail']} of {len(gated)} suites with a gate fail it, {count['pass']} pass; of the others nothing is decided."
+    worst = rates.rows[0]
+    return (said, f"The worst is {worst[0].text}: {worst[2].text} of its items fail, where {worst[3].text} may.")
+
+
+def _rates(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
+    found = []
+    for number, document in documents.items():
+        for place, record in enumerate(document["records"]):
+            if record["metric_id"].endswith(".failure_rate") and record["value"] is not None:
+                found.append((record, _rate(document["data"], record, files[number], place)))
+    found.sort(key=lambda one: (SEVERITY.index(one[1][4].text), -one[0]["value"]))
+    return BrowsedTable(
+        "rates",
+        "Failure rates",
+        "Share of items that fail, with its 95 % interval. A suite fails if the whole interval lies above its gate. Those that "
+        "fail come first, the highest rate before others.",
+        ("suite", "mode", "failed [95 %]", "gate", "verdict", "items"),
+        tuple(row for _, row in found),
+        ("mode", "verdict"),
+    )
+
+
+def _rate(data: Mapping[str, Any], record: Mapping[str, Any], file: str, place: int) -> Row:
+    suite, at = data["suites"].get(record["suite"], {}), f"records[{place}]"
+    return (
+        Cell(record["suite"], note=suite.get("title", "")),
+        Cell(f"{data['mode']} {data['title']}"),
+        estimate(record, Source(file, f"{at}.value", "in brackets: ci, beside it")),
+        plain(record["threshold"], Source(file, f"{at}.threshold")),
+        Cell(behaviour.gate_verdict(record, suite) or "none", verdict=True),
+        plain(record["n"], Source(file, f"{at}.n")),
+    )
+
+
+def _failures(
+    documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str], order: Sequence[str]
+) -> BrowsedTable:
+    """The stored failures, suites in the order of their rates."""
+    rows = [
+        (
+            Cell(str(worst["item"]), source=Source(files[number], f'data.suites["{name}"].worst[{place}]')),
+            Cell(name),
+            Cell(str(worst.get("prompt") or "–")),
+            Cell(str(worst.get("output") or "–")),
+            Cell(" or ".join(map(str, worst.get("expected") or ())) or "–"),
+            Cell(str(worst.get("evidence") or worst.get("subtype") or "–")),
+        )
+        for number, document in documents.items()
+        for name, suite in document["data"]["suites"].items()
+        for place, worst in enumerate(suite["worst"])
+    ]
+    rows.sort(key=lambda row: order.index(row[1].text) if row[1].text in order else len(order))
+    return BrowsedTable(
+        "failures",
+        "Failures",
+        "The worst failures of every suite in full, suites in the order above; all others are named in the results.",
+        ("item", "suite", "prompt", "said", "expected", "why it fails"),
+        tuple(rows),
+        ("suite",),
+    )
+
+
+def _unfit(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
+    rows = tuple(
+        (
+            Cell(name, source=Source(files[number], f'data.suites["{name}"].reason'), note=suite.get("title", "")),
+            Cell(f"{document['data']['mode']} {document['data']['title']}"),
+            Cell(suite["reason"]),
+        )
+        for number, document in documents.items()
+        for name, suite in document["data"]["suites"].items()
+        if not suite["applies"]
+    )
+    return BrowsedTable(
+        "unfit", "Not applicable", "Suites that say nothing of this model.", ("suite", "mode", "why"), rows, ("mode",)
+    )
+
+
+def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
+    """Every record of 121, those of one metric together, the worst first where the metric has a better side."""
+    records = results_io.read(folder / files[LIKELIHOOD])["records"] if LIKELIHOOD in files else ()
+    kept = [(place, one) for place, one in enumerate(records) if one["value"] is not None]
+    kept.sort(key=lambda item: (_metric(item[1]), item[1]["value"] * (1 if item[1]["direction"] == UP else -1)))
+    rows = tuple(
+        (
+            Cell(one["suite"]),
+            Cell(_metric(one)),
+            estimate(one, Source(files[LIKELIHOOD], f"records[{place}].value", "in brackets: ci, beside it")),
+            plain(one["n"], Source(files[LIKELIHOOD], f"records[{place}].n")),
+            Cell(one["direction"] or "–"),
+        )
+        for place, one in kept
+    )
+    return BrowsedTable(
+        "likelihoods",
+        "Likelihoods",
+        "Accuracy, calibration and confidence from the likelihoods of the choices; within a metric the worst first.",
+        ("suite", "metric", "value [95 %]", "items", "better"),
+        rows,
+        ("metric", "suite"),
+    )
+
+
+def _metric(record: Mapping[str, Any]) -> str:
+    return record["metric_id"].rpartition(".")[2].replace("_", " ")
+
+
+def _pairs(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
+    groups = results_io.read(folder / files[PAIRS])["data"]["groups"] if PAIRS in files else ()
+    found = sorted(enumerate(groups), key=lambda one: (-len(one[1]["pairs"]), one[1]["suite"]))
+    rows = tuple(tuple(_group(place, group, files[PAIRS])) for place, group in found)
+    return BrowsedTable(
+        "pairs",
+        "Traceable failures",
+        "Failing prompts beside passing ones of the same length, which python run.py task=failures traces to heads.",
+        ("suite", "mode", "failures", "pairs", "without a pair"),
+        rows,
+    )
+
+
+def _group(place: int, group: Mapping[str, Any], file: str) -> Iterator[Cell]:
+    at = f"data.groups[{place}]"
+    yield Cell(group["suite"], note=group.get("title", ""))
+    yield Cell(group["mode"])
+    yield plain(group["failures"], Source(file, f"{at}.failures"))
+    yield plain(len(group["pairs"]), Source(file, f"{at}.pairs", "their number"))
+    reasons = "; ".join(
+        f"{count} {why}" for why, count in sorted(group["rejected"].items(), key=lambda one: (-one[1], one[0]))
+    )
+    yield Cell(reasons or "–", source=Source(file, f"{at}.rejected") if reasons else None)
