@@ -13,6 +13,7 @@ from typing import Any
 import results_io
 from suites import generators, schema
 from suites.contamination import canary
+from suites.execution import problems
 from suites.item import Declaration, Item, ItemVariant
 
 FILE = "suite.lock.jsonl"
@@ -97,6 +98,8 @@ def compile_items(declaration: Declaration) -> tuple[Item, ...]:
         items = generators.generate(data["generator"], where)
     else:
         items = _read_items(declaration)
+    if declaration.scorer.get("kind") == "code":
+        items = problems.attach(items, declaration.folder / declaration.scorer["tests"])
     items = [_normalised_item(item, where) for item in items]
     check_set(items, where)
     return tuple(items)

@@ -19,6 +19,7 @@ from suites.statistics import proportions
 
 PAIRS = Path(__file__).with_name("pairs.jsonl")  # 40 texts beside their near duplicates, 40 beside others of their form
 DUPLICATE, OTHER = "duplicate", "other"
+KEPT = 3  # passages of an item, the most alike
 CHUNK = 4096  # passages that are compared at a time: what is held in memory
 
 
@@ -43,7 +44,7 @@ class Likeness:
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The pairs that are alike, by item; the share of items with any; passages read, and whether an embedder compared them.
+    """The pairs that are alike, by item, three at most of each; the share of items with any; passages read, and whether an embedder compared them.
 
     `compared`: the ids of all items by whether they are as long as a shingle.
     """
@@ -109,7 +110,9 @@ def near_duplicates(
         for pair in overlap.near_duplicates(items, other, limit, remembered, cosine) if items else ():
             pairs.append(Likeness(names[pair.first], chunk[pair.second], pair.jaccard, pair.cosine))
     order = {name: place for place, name in enumerate(names)}
-    pairs.sort(key=lambda pair: (order[pair.item], -(pair.jaccard or 0.0), pair.passage.file, pair.passage.line))
+    alike = {pair: max(pair.jaccard or 0.0, pair.cosine or 0.0) for pair in pairs}
+    pairs.sort(key=lambda pair: (order[pair.item], -alike[pair], pair.passage.file, pair.passage.line))
+    pairs = [one for _, own in itertools.groupby(pairs, lambda pair: pair.item) for one in itertools.islice(own, KEPT)]
     return _counted(pairs, count, embed is not None, compared)
 
 
