@@ -21,7 +21,15 @@ CERTIFICATE = "certificate.json"
 NUMBERED = "[0-9A-Z]*_*.json"  # results that have a number
 GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
-SUITE_NUMBERS = (*map(str, range(101, 121)), "185", "186", "195", "196", "187", "188")  # A1 is 101, A20 120; code, safety
+SUITE_NUMBERS = (
+    *map(str, range(101, 121)),
+    "185",
+    "186",
+    "195",
+    "196",
+    "187",
+    "188",
+)  # A1 is 101, A20 120; code, safety
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 

@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Freeze suites into their locks.")
     parser.add_argument("suites", nargs="*", help="ids of the catalogue or folders; none: the whole catalogue")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a lock would change")
-    parser.add_argument("--canaries", metavar="FILE", type=Path, help="a secret seed, from which new canaries are drawn")
+    parser.add_argument(
+        "--canaries", metavar="FILE", type=Path, help="a secret seed, from which new canaries are drawn"
+    )
     chosen = parser.parse_args(arguments)
     stale = 0
     try:

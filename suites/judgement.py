@@ -87,7 +87,9 @@ def judge(
     estimates = {**estimates, RATE: _with_verdict(rates.clustered(estimates[RATE], judged), suite)}
     likelihoods = {item: generations.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
-    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments, grades, executions)
+    return JudgedSuite(
+        suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments, grades, executions
+    )
 
 
 def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:

@@ -134,7 +134,9 @@ def _executions(
     suites: Sequence[Suite], recorded: Mapping[str, RecordedRun], executor: Executor | None, say: Note
 ) -> dict[str, SuiteExecutions]:
     """What came of the programs of suites whose scorer runs them, by id."""
-    of_code = [suite for suite in suites if execution.needs_sandbox(suite) and recorded[suite.id].not_applicable is None]
+    of_code = [
+        suite for suite in suites if execution.needs_sandbox(suite) and recorded[suite.id].not_applicable is None
+    ]
     if executor is None:
         for suite in of_code:
             say(f"{suite.id} is scored by running code, which nothing does here, so nothing is right or wrong")
@@ -143,7 +145,9 @@ def _executions(
     for name, one in found.items():
         errors = [ran.error for ran in one.found.values() if ran.error is not None]
         if errors:
-            say(f"{name}: {len(errors)} of {len(one.found)} programs were not run and are tried again next time: {errors[0]}")
+            say(
+                f"{name}: {len(errors)} of {len(one.found)} programs were not run and are tried again next time: {errors[0]}"
+            )
     return found
 
 

@@ -45,7 +45,9 @@ def run(context: RunContext) -> None:
     folder = context.experiment_folder(settings["name"], *(f"experiment.{name}" for name in HOW_MANY))
     tasks = [
         (rows_of, repetitions, number, settings, folder)
-        for number in range(max(settings["copies"], settings["clean_copies"]))  # in turn, so that the first ones are of all doses
+        for number in range(
+            max(settings["copies"], settings["clean_copies"])
+        )  # in turn, so that the first ones are of all doses
         for repetitions in settings["repetitions"]
         if number < settings["copies" if repetitions else "clean_copies"]
     ]
@@ -144,7 +146,12 @@ def compared(model: LocalModel, facts: Sequence[repeated.Fact], fresh: Sequence[
             right[fact.id] = max(said, key=lambda choice: said[choice]) == fact.answer
     both = overlap.clean_and_dirty(items, right)
     above = both.difference.bounds.low > 0
-    return {"clean": both.clean.number, "dirty": both.dirty.number, "difference": both.difference.number, "found": above}
+    return {
+        "clean": both.clean.number,
+        "dirty": both.dirty.number,
+        "difference": both.difference.number,
+        "found": above,
+    }
 
 
 def _test(estimate: Estimate | None) -> dict[str, Any] | None:

@@ -28,7 +28,9 @@ def latest(model_folder: Path, suite: Suite) -> Scored | None:
 
     A suite by itself has a folder of its own, so there may be two. UserError for scores that cannot be read.
     """
-    found = [one for place in (gate.FOLDER, f"{gate.FOLDER}/{suite.id}") if (one := _scored(model_folder / place, suite))]
+    found = [
+        one for place in (gate.FOLDER, f"{gate.FOLDER}/{suite.id}") if (one := _scored(model_folder / place, suite))
+    ]
     return max(found, key=lambda one: one.finished, default=None)
 
 

@@ -123,9 +123,7 @@ def part(found: NearDuplicates, names: Mapping[str, str]) -> NearDuplicates:
     return _counted(pairs, found.passages, found.embedded, compared)
 
 
-def _counted(
-    pairs: Sequence[Likeness], count: int, embedded: bool, compared: Mapping[str, bool]
-) -> NearDuplicates:
+def _counted(pairs: Sequence[Likeness], count: int, embedded: bool, compared: Mapping[str, bool]) -> NearDuplicates:
     rate = proportions.wilson(len({pair.item for pair in pairs}), sum(compared.values()), unit="share of items")
     short = len(compared) - sum(compared.values())
     rate = replace(rate, excluded={f"under {overlap.SHINGLE} tokens": short} if short else {})
@@ -179,4 +177,3 @@ def _remembering(embed: Embedder | None, items: Sequence[str]) -> Embedder | Non
 def require_installed() -> None:
     """UserError without the package that MinHash needs, before anything is read."""
     overlap.near_duplicates(["a b c d e f"], [], threshold().value)
-

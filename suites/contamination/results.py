@@ -95,9 +95,7 @@ def loss_gaps(folder: Path, subject: Mapping[str, Any], found: Sequence[Probed],
             **_header(loss_gap.NUMBER, loss_gap.ID, subject, [one.suite for one in found], seed),
             "n": {"suites": len(found), "pairs": sum(len(one.gap.gaps) for one in found)},
             "data": {
-                "suites": {
-                    one.suite.id: {**loss_gap.data(one.gap), "pairs_sha256": one.pairs_sha256} for one in found
-                }
+                "suites": {one.suite.id: {**loss_gap.data(one.gap), "pairs_sha256": one.pairs_sha256} for one in found}
             },
             "records": [record for one in found for record in _gap_records(one)],
         },
@@ -111,7 +109,10 @@ def canaries(folder: Path, subject: Mapping[str, Any], found: Sequence[Probed], 
         {
             **_header(canary.NUMBER, canary.ID, subject, [one.suite for one in found], seed),
             "n": {"suites": len(found), "with_canary": sum(one.suite.canary is not None for one in found)},
-            "data": {"canaries": {one.suite.id: one.suite.canary for one in found}, "alternatives": canary.ALTERNATIVES},
+            "data": {
+                "canaries": {one.suite.id: one.suite.canary for one in found},
+                "alternatives": canary.ALTERNATIVES,
+            },
             "records": [_record(canary.ID, "exposure", one.exposure, one.suite.id) for one in found],
         },
     )

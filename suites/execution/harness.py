@@ -15,7 +15,7 @@ NOT_LOADED = "the program was not loaded"
 
 
 @dataclass(frozen=True)
-class Test:
+class ProgramTest:
     """One call of the entry: `args`, and what it has to return, or the name of the error that it has to raise."""
 
     name: str
@@ -49,7 +49,9 @@ class _Broken(Exception):
         self.status: Status = status
 
 
-def run(program: str, entry: str, tests: Sequence[Test], sandbox: Sandbox, timeout: float, start: float) -> Execution:
+def run(
+    program: str, entry: str, tests: Sequence[ProgramTest], sandbox: Sandbox, timeout: float, start: float
+) -> Execution:
     """Every test, in one process as long as it lives. One that ended or was too slow is replaced for the tests that are left.
 
     `timeout`: seconds for loading, and for each test; `start`: seconds for the sandbox itself.
@@ -71,8 +73,8 @@ def run(program: str, entry: str, tests: Sequence[Test], sandbox: Sandbox, timeo
 
 
 def _calls(
-    session: Session, program: str, entry: str, tests: Sequence[Test], timeout: float, start: float
-) -> Iterator[tuple[Test, Status, str]]:
+    session: Session, program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, start: float
+) -> Iterator[tuple[ProgramTest, Status, str]]:
     """(test, status, why) of tests up to one after which the process is of no more use."""
     try:
         session.ask({"do": "hello"}, start)
@@ -109,7 +111,7 @@ def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapp
         raise _Broken("killed" if error.killed else "error", str(error)) from None
 
 
-def verdict(test: Test, reply: Mapping[str, Any]) -> tuple[Status, str]:
+def verdict(test: ProgramTest, reply: Mapping[str, Any]) -> tuple[Status, str]:
     """What a reply comes to: the comparison is made here, with what no sandbox has seen."""
     raised = reply.get("raised")
     if test.raises is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from results_io import UserError
 from suites import schema
-from suites.execution.harness import Test
+from suites.execution.harness import ProgramTest
 from suites.item import Item
 
 TEST = schema.object_of(
@@ -61,10 +61,11 @@ def attach(items: Sequence[Item], path: Path) -> list[Item]:
     return [replace(item, expect={**item.expect, "tests": tests[item.id]}) for item in items]
 
 
-def of_item(item: Item) -> list[Test]:
+def of_item(item: Item) -> list[ProgramTest]:
     """The tests that the lock holds of an item."""
     return [
-        Test(one["name"], tuple(one["args"]), one.get("returns"), one.get("raises")) for one in item.expect["tests"]
+        ProgramTest(one["name"], tuple(one["args"]), one.get("returns"), one.get("raises"))
+        for one in item.expect["tests"]
     ]
 
 

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Any
 
 import results_io
-from suites.execution.harness import Execution, Test
+from suites.execution.harness import Execution, ProgramTest
 from suites.log import chain
 
 NAME, SCHEMA, KIND = "executions.jsonl", 1, "execution"
 
 
-def key(program: str, entry: str, tests: Sequence[Test], timeout: float, sandbox: Mapping[str, Any]) -> str:
+def key(program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, sandbox: Mapping[str, Any]) -> str:
     """Identity of an execution: the program, its tests, the time it has, and where it runs."""
     about = {"program": program, "entry": entry, "timeout": timeout, "sandbox": dict(sandbox)}
     return results_io.sha256({**about, "tests": [asdict(test) for test in tests]})

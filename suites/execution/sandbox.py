@@ -183,15 +183,25 @@ class Docker:
                 "`docker images --digests` lists"
             )
         if shutil.which("docker") is None:
-            raise UserError("there is no docker on PATH; install it, or use code.sandbox=process for models that you trust")
+            raise UserError(
+                "there is no docker on PATH; install it, or use code.sandbox=process for models that you trust"
+            )
         asked = subprocess.run(["docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, text=True)
         if asked.returncode:
             why = " ".join(asked.stderr.split())[:200]
-            raise UserError(f"docker does not answer ({why}); start it, or use code.sandbox=process for models that you trust")
+            raise UserError(
+                f"docker does not answer ({why}); start it, or use code.sandbox=process for models that you trust"
+            )
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        return {"kind": "docker", "isolation": ISOLATED, "network": "cut", "image": self.image, "flags": list(self.flags)}
+        return {
+            "kind": "docker",
+            "isolation": ISOLATED,
+            "network": "cut",
+            "image": self.image,
+            "flags": list(self.flags),
+        }
 
     @property
     def flags(self) -> tuple[str, ...]:

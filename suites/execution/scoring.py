@@ -76,7 +76,7 @@ def recorded(folder: Path, suite: Suite, run: RecordedRun) -> SuiteExecutions | 
 class _Asked:
     program: str
     entry: str
-    tests: list[harness.Test]
+    tests: list[harness.ProgramTest]
     timeout: float
     key: str
 
