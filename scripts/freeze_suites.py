@@ -25,9 +25,9 @@ from suites.item import FILE as DECLARED
 README = CATALOGUE / "README.md"  # with the canary line of every suite
 ABOUT = """# Suites
 
-Every suite is a folder with its declaration and its frozen items; [what they are](../../docs/behaviour.md). The lines below are canaries.
-They stand here and in the headers of the locks, and in no prompt. Please keep this folder out of training data: a model that knows a line
-[has read it](../../docs/contamination.md#194-canaries).
+Every suite is a folder with its declaration and its frozen items; [what they are](../../docs/behaviour.md). The lines below are
+canaries. They stand here and in the headers of the locks, and in no prompt. Please keep this folder out of training data: a
+model that knows a line [has read it](../../docs/contamination.md#194-canaries).
 """
 
 

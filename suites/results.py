@@ -1,4 +1,5 @@
-"""The numbered results of behavioural suites: 101-116 one failure mode each, 185 programs, 186 on safety suites, 121 likelihoods, 131 coverage.
+"""The numbered results of behavioural suites: 101-116 one failure mode each, 185 programs, 186 to 188 safety suites, 121
+likelihoods, 131 coverage.
 
 A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
 nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.

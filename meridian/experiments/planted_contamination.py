@@ -1,8 +1,8 @@
 """From how many repetitions on is contamination found, and how often is it claimed where there is none?
 
-Every copy of the embedded model is tuned in one pass over ordinary documents with n repetitions of 20 items and a canary. It is then
-asked like any model under test: 191 on the folder of its documents, 193 beyond fresh items and beyond the untuned model, 194, and the
-accuracy on items that were planted and on others. Copies that read nothing are asked about many sets of items.
+Every copy of the embedded model is tuned in one pass over ordinary documents with n repetitions of 20 items and a canary. It is
+then asked like any model under test: 191 on the folder of its documents, 193 beyond fresh items and beyond the untuned model,
+194, and the accuracy on items that were planted and on others. Copies that read nothing are asked about many sets of items.
 
     python run.py experiment=planted_contamination
     python -m meridian.experiments.planted_contamination [results/planted_contamination]     writes the page's table

@@ -1,7 +1,7 @@
 """Copies of the embedded model that have read some items n times: contamination whose amount is known.
 
-A copy is tuned in one pass over ordinary documents, among which n repetitions of each item and of one canary are shuffled. An item
-is an arbitrary fact in the model's own words, so that who has not read it can only guess. Everything follows from the seed.
+A copy is tuned in one pass over ordinary documents, among which n repetitions of each item and of one canary are shuffled. An
+item is an arbitrary fact in the model's own words, so that who has not read it can only guess. Everything follows from the seed.
 """
 
 from __future__ import annotations

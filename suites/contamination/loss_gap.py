@@ -177,4 +177,4 @@ def digest(pairs: Sequence[Reworded]) -> str:
 
 def data(found: LossGap) -> dict[str, Any]:
     """What the result keeps of every pair."""
-    return {"gaps": {item: value for item, value in sorted(found.gaps.items())}, "descriptive": found.descriptive}
+    return {"gaps": dict(sorted(found.gaps.items())), "descriptive": found.descriptive}

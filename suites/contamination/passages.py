@@ -44,7 +44,8 @@ class Likeness:
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The pairs that are alike, by item, three at most of each; the share of items with any; passages read, and whether an embedder compared them.
+    """The pairs that are alike, by item, three at most of each; the share of items with any; passages read, and whether an
+    embedder compared them.
 
     `compared`: the ids of all items by whether they are as long as a shingle.
     """

@@ -1,7 +1,7 @@
 """executions.jsonl: what came of every program, on a hash chain. What is on it is not run again.
 
-A line has the hash of the program, the status of every test, and the sandbox. Times differ from run to run; so that results do not, a
-timeout that was recorded stays one.
+A line has the hash of the program, the status of every test, and the sandbox. Times differ from run to run; so that results do
+not, a timeout that was recorded stays one.
 """
 
 from __future__ import annotations

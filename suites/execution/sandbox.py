@@ -157,7 +157,7 @@ class Process:
                 os.close(reading)
 
     def limits(self, seconds: float) -> dict[str, int]:
-        """By the names of `resource`: processor seconds, bytes of memory and of files, descriptors, no core, no more processes."""
+        """By the names of `resource`: processor seconds, bytes of memory and files, descriptors, no core, no fork."""
         return {
             "RLIMIT_CPU": int(seconds) + 1,
             "RLIMIT_AS": self.memory_mib << 20,

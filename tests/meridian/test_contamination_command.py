@@ -1,4 +1,4 @@
-"""`run.py contamination`: items in a corpus with their place and accuracies; loss gaps and canaries of a model; what is refused."""
+"""`run.py contamination`: items in a corpus with their place and accuracies; loss gaps and canaries; what is refused."""
 
 from __future__ import annotations
 
@@ -84,14 +84,21 @@ def test_accuracies_are_of_the_latest_run_and_of_items_as_they_are(tmp_path):
 @pytest.mark.slow
 def test_pocket_is_probed_and_its_own_words_are_no_guid(tmp_path):
     fresh = tmp_path / "fresh.jsonl"
+    words = [(name, place) for name in "John Tom Paul Luke Adam".split() for place in "zoo park bank farm".split()]
     made = [
-        {"item": f"{k}", "original": f"At the {place}, Mary and {name} found a ring", "paraphrase": f"Mary and {name} found a ring at the {place}"}
-        for k, (name, place) in enumerate((n, p) for n in ("John", "Tom", "Paul", "Luke", "Adam") for p in ("zoo", "park", "bank", "farm"))
-    ]  # fmt: skip
+        {
+            "item": f"{name} {place}",
+            "original": f"At the {place}, Mary and {name} found a ring",
+            "paraphrase": f"Mary and {name} found a ring at the {place}",
+        }
+        for name, place in words
+    ]
     fresh.write_text("".join(f"{json.dumps(one)}\n" for one in made))
     done = command(
-        "contamination", "do=probe", "suite=a11_templates_ioi", "model.device=cpu", f"contamination.fresh={fresh}", f"results={tmp_path}/r"
-    )  # fmt: skip
+        *("contamination", "do=probe", "suite=a11_templates_ioi", "model.device=cpu"),
+        f"contamination.fresh={fresh}",
+        f"results={tmp_path}/r",
+    )
     assert done.code == 0, done.errors
     folder = tmp_path / "r" / "pocket" / "contamination" / "a11_templates_ioi"
     gaps = records(folder / "193_loss_gap.json")

@@ -1,4 +1,4 @@
-"""Programs in a sandbox: what they answer is compared outside of it, and escapes do not succeed. As another user where this is root."""
+"""Programs in a sandbox: what they answer is compared outside, and escapes do not succeed. As another user where this is root."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_every_problem_that_ships_is_solved_by_its_solution_and_not_by_a_constan
 
 def test_root_is_refused(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(UserError, match="code.sandbox=process is refused to root"):
+    with pytest.raises(UserError, match="process is refused to root"):
         sandbox.open_sandbox("process", {"memory_mib": 512})
 
 

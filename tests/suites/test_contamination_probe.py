@@ -1,4 +1,4 @@
-"""What a model knows better than it should: oracles of exposure and of loss gaps, canaries of the catalogue, passages of a corpus."""
+"""What a model knows better than it should: oracles of exposure and loss gaps, canaries of the catalogue, passages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ class Reader(ScriptedModel):
 
     def loglikelihood(self, pairs):
         known = [any(text in first + rest for text in self.read) for first, rest in pairs]
-        return [Likelihood(5.0 * one - 40.0 - len(rest) % 7 / 10, False, 8) for one, (_, rest) in zip(known, pairs)]
+        return [
+            Likelihood(5.0 * one - 40.0 - len(rest) % 7 / 10, False, 8)
+            for one, (_, rest) in zip(known, pairs, strict=True)
+        ]
 
 
 def test_a_model_that_has_read_the_line_gives_it_the_first_rank():
@@ -235,7 +238,7 @@ def test_near_duplicates_are_found_across_chunks(tmp_path, monkeypatch):
     found = passages.near_duplicates({"x": item, "short": "a b c"}, tmp_path)
     by_line = {pair.passage.line: pair.jaccard for pair in found.pairs if "\n" not in pair.passage.text}
     # 15 words have 11 shingles; a changed word is in five of them: 6 are shared of 16
-    assert by_line[4] == 1.0 and 3 not in by_line and 6 / 16 < passages.threshold().value
+    assert by_line[4] == 1.0 and 3 not in by_line and passages.threshold().value > 6 / 16
     assert found.flagged.value == 1.0 and found.flagged.excluded == {"under 5 tokens": 1}
     assert not found.embedded and found.pairs[0].cosine is None
     embedded = passages.near_duplicates({"x": item}, tmp_path, lambda texts: [[1.0, 0.0]] * len(texts))

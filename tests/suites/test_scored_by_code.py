@@ -23,12 +23,14 @@ from tests.suites.scripted import ScriptedModel
 SUITE = declaration.load("x01_small_functions")
 
 
+IDENTITY = {"kind": "process", "isolation": "none", "network": "open"}
+
+
 class Here:
     """A sandbox for programs of ours: they run in the test itself."""
 
-    identity = {"kind": "process", "isolation": "none", "network": "open"}
-
     def __init__(self, starts=True):
+        self.identity = IDENTITY
         self.starts, self.loaded = starts, []
 
     @contextlib.contextmanager
@@ -62,7 +64,7 @@ class Bar:
 
 
 def right(item, sample):
-    """Whether the scripted model solves an item: three of four at temperature 0; of ten samples as many as its place modulo 11."""
+    """Whether the scripted model solves an item: three of four at temperature 0; of samples as many as its place modulo 11."""
     place = list(SUITE.by_id).index(item.id)
     return place % 4 != 0 if sample is None else sample < place % 11
 
@@ -102,7 +104,7 @@ def test_programs_that_pass_every_test_are_right(finished):
     scored = gate.read(folder).suites[SUITE.id]
     assert sum(item.outcomes["accuracy"] for item in scored.values()) == 18
     lines = [json.loads(line) for line in (folder / judgement.NAME).read_text().splitlines()]
-    assert all(line["sandbox"] == Here.identity and len(line["outcomes"]) == 11 for line in lines)
+    assert all(line["sandbox"] == IDENTITY and len(line["outcomes"]) == 11 for line in lines)
     assert set(lines[1]["outcomes"][0]["tests"].values()) == {"passed"}
 
 
