@@ -91,7 +91,7 @@ def documents(planted: Sequence[str], repetitions: int, ordinary: int, seed: int
     return texts
 
 
-def tuned(model: LocalModel, texts: Sequence[str], settings: Mapping[str, Any]) -> nn.Module:
+def tuned(model: LocalModel, texts: Sequence[str], settings: Mapping[str, Any]) -> Any:
     """A copy of the weights after one pass of AdamW over the texts, `batch` at a time at the rate `rate`."""
     changed = copy.deepcopy(model.model)
     optimizer = torch.optim.AdamW(changed.parameters(), settings["rate"], BETAS, weight_decay=WEIGHT_DECAY)

@@ -81,15 +81,15 @@ def read(path: Path) -> list[Reworded]:
     for number, line in enumerate(lines, 1):
         try:
             one = json.loads(line)
-            texts = [one[key] for key in ("item", "original", "paraphrase")]
-            cluster = one.get("cluster", texts[0])
+            item, original, paraphrase = (one[key] for key in ("item", "original", "paraphrase"))
+            cluster = one.get("cluster", item)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f'{path}, line {number} is no pair ({error}); expected {{"item": ..., "original": ..., "paraphrase": ...}}'
             ) from None
-        if not all(isinstance(text, str) and text.strip() for text in (*texts, cluster)):
+        if not all(isinstance(text, str) and text.strip() for text in (item, original, paraphrase, cluster)):
             raise UserError(f"{path}, line {number} has a value that is no text; write item, original and paraphrase")
-        found.append(Reworded(*texts, cluster))
+        found.append(Reworded(item, original, paraphrase, cluster))
     return found
 
 

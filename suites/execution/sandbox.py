@@ -69,7 +69,10 @@ class TooMuch(Exception):
 class Sandbox(Protocol):
     """Starts processes for candidates."""
 
-    identity: Mapping[str, Any]
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What an execution depends on besides the program: the kind of sandbox, its limits, its image."""
+        ...
 
     def session(self, seconds: float) -> contextlib.AbstractContextManager[Session]:
         """A process that waits for requests; `seconds` of computing in all. CannotStart if there is none."""
@@ -234,9 +237,9 @@ def _opened(command: Sequence[str], reading: int, writing: int, how: Mapping[str
     """The session of a command, whose process group is killed afterwards. CannotStart with what it said on its error output."""
     errors: IO[bytes]
     with tempfile.TemporaryFile() as errors:
-        options = {"stdout": subprocess.DEVNULL, **how}
+        options: dict[str, Any] = {"stdout": subprocess.DEVNULL, **how}
         try:
-            process = subprocess.Popen(
+            process: subprocess.Popen[bytes] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True, close_fds=True, **options
             )
         except OSError as error:

@@ -67,7 +67,7 @@ def test_a_corpus_that_holds_some_items(corpus, tmp_path):
 
 
 def test_accuracies_are_of_the_latest_run_and_of_items_as_they_are(tmp_path):
-    suite = declaration.load("a03_acronym_initials")
+    suite = declaration.load("a13_distractor_color")
     assert accuracy.latest(tmp_path, suite) is None
     right = {item.prompt: item.answers[0] for item in suite.items}
     for folder, script in (("suites", right), (f"suites/{suite.id}", dict.fromkeys(right, "no"))):
