@@ -71,6 +71,18 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "meridian/drift_trace.py",
         "results_io.py",
     ),
+    "planted contamination": (
+        "suites/contamination/canary.py",
+        "suites/contamination/loss_gap.py",
+        "suites/contamination/overlap.py",
+        "suites/models/local.py",
+        "suites/statistics/*.py",
+        "calibrations/statistics/*.py",
+        "meridian/training/corpus.py",
+        "meridian/training/repeated.py",
+        "meridian/experiments/planted_contamination.py",
+        "results_io.py",
+    ),
     "rules": (  # of a certificate; what proposes a claim, plants one or draws pictures of it is no rule
         "calibrations/**/*.py",
         "circuits/*.py",

@@ -63,6 +63,8 @@ def forms(document: Mapping[str, Any]) -> tuple[type | None, type | None]:
         return result_types.Result, result_types.Judged
     if kind == "behaviour" and number in result_types.BEHAVIOUR:
         return result_types.SuitesResult, result_types.BEHAVIOUR[number]
+    if kind == "contamination" and number in result_types.CONTAMINATION:
+        return result_types.ContaminationResult, result_types.CONTAMINATION[number]
     return (result_types.WHOLE.get(number), None) if kind == "behaviour" else (None, None)
 
 
@@ -206,12 +208,15 @@ def _in_words(expected: Any) -> str:
 
 def numbers() -> list[str]:
     """What has a schema, by number; "calibration" stands for all of them, which have the same."""
-    return [*result_types.MEASUREMENTS, "calibration", "certificate", *result_types.BEHAVIOUR, *result_types.WHOLE]
+    behaviour = (*result_types.BEHAVIOUR, *result_types.WHOLE, *result_types.CONTAMINATION)
+    return [*result_types.MEASUREMENTS, "calibration", "certificate", *behaviour]
 
 
 def schema(number: str) -> dict[str, Any]:
     """The JSON Schema of result `number`. Lengths that depend on the run are in descriptions; the reader checks them."""
-    kind = number if number in NAMED else "measurement" if number in result_types.MEASUREMENTS else "behaviour"
+    kinds = dict.fromkeys(result_types.MEASUREMENTS, "measurement")
+    kinds |= dict.fromkeys(result_types.CONTAMINATION, "contamination")
+    kind = number if number in NAMED else kinds.get(number, "behaviour")
     envelope, data = forms({"number": number, "kind": kind})
     definitions: dict[str, Any] = {}
     found = _schema(envelope, definitions)

@@ -989,6 +989,108 @@ class CarriersResult(TypedDict):
     inputs_sha256: dict[str, str]
 
 
+class HeldItem(TypedDict):
+    """An item that a corpus holds: the first of its n-grams that is there, and where: `offset` words into the document."""
+
+    item: str
+    share: float
+    n: int
+    gram: str
+    file: str
+    record: int | None
+    offset: int
+
+
+class HeldSuite(TypedDict):
+    """The flagged items of a suite, and the run that the accuracies are of (`run_id`, `finished`)."""
+
+    flagged: list[HeldItem]
+    run: dict[str, str] | None
+
+
+class CorpusOverlap(TypedDict):
+    """191, by suite."""
+
+    suites: dict[str, HeldSuite]
+
+
+class AlikePassage(TypedDict):
+    """An item beside a passage of the corpus; null: too short, or no embedder."""
+
+    item: str
+    file: str
+    line: int
+    passage: str
+    jaccard: float | None
+    cosine: float | None
+
+
+class AlikePassages(TypedDict):
+    """192, by suite. `cosine`: its limit, null if no embedder compared them."""
+
+    threshold: float
+    cosine: float | None
+    permutations: int
+    shingle: int
+    suites: dict[str, list[AlikePassage]]
+
+
+class SuiteGaps(TypedDict):
+    """`gaps` of pairs by item (nats a token); `descriptive`: why nothing rests on them, null if there is a comparison."""
+
+    gaps: dict[str, float]
+    descriptive: str | None
+    pairs_sha256: str
+
+
+class LossGaps(TypedDict):
+    """193, by suite."""
+
+    suites: dict[str, SuiteGaps]
+
+
+class Canaries(TypedDict):
+    """194: the GUID of every suite, and how many random ones it is ranked among."""
+
+    canaries: dict[str, str | None]
+    alternatives: int
+
+
+class ContaminationRecord(TypedDict):
+    """One estimate of one suite, or of all (`suite` null)."""
+
+    metric_id: str
+    suite: str | None
+    family: str
+    role: Literal["confirmatory", "exploratory", "descriptive"]
+    value: float | None
+    unit: str
+    n: int
+    n_excluded: dict[str, int]
+    ci: Bounds | None
+    p_value: float | None
+    test: str | None
+    status: str
+    reason: str
+    assumptions: list[str]
+    detail: Mapping[str, Any]
+
+
+class ContaminationResult(TypedDict):
+    """191 to 194: `data` is one of the types before."""
+
+    schema_version: int
+    content_sha256: str
+    number: str
+    id: str
+    kind: Literal["contamination"]
+    subject: Mapping[str, Any]
+    n: dict[str, int]
+    data: Mapping[str, Any]
+    records: list[ContaminationRecord]
+    environment: Mapping[str, Any]
+
+
 class StoredGate(TypedDict):
     """One condition of a tier and how it came out."""
 
@@ -1056,11 +1158,17 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-RATES = (*map(str, range(101, 121)), "186", "187", "188")  # of failure modes, A1 to A20, and of safety suites: one form
+RATES = (*map(str, range(101, 121)), "185", "186", "187", "188")  # of failure modes, A1 to A20, of programs and safety suites
 BEHAVIOUR: Mapping[str, type] = {
     **dict.fromkeys(RATES, FailureMode),
     "121": ChoiceLikelihoods,
     "131": TaxonomyCoverage,
+}
+CONTAMINATION: Mapping[str, type] = {
+    "191": CorpusOverlap,
+    "192": AlikePassages,
+    "193": LossGaps,
+    "194": Canaries,
 }
 WHOLE: Mapping[str, type] = {
     "132": TracePairsResult,

@@ -48,7 +48,8 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
 )
 FOLDERS = (
     *("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis", "labels"),
-    *("task.dataset", "check.left_out", "judge.rubric"),
+    *("task.dataset", "check.left_out", "judge.rubric", "corpus"),
+    *("contamination.paraphrases", "contamination.fresh", "contamination.reference"),
 )
 LISTS = ("task.companions", "runs")  # of paths and names
 METHODS_KEY = "circuit.method"

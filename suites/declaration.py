@@ -117,6 +117,7 @@ def build(declaration: Declaration, locked: lock.Lock) -> Suite:
         gate=data["gate"],
         items=locked.items,
         sha256=locked.suite_hash,
+        canary=data.get("canary"),
     )
     scorers.check_items(suite.scorer, suite.items, declaration.file)
     try:

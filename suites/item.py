@@ -99,7 +99,7 @@ class Suite:
 
     `mode` is the failure mode that it looks for ("A9"); `parameters` are that mode's. `requires` names what a model needs for
     the suite to apply to it. `scorer` says what makes an output right. `trace` says how the bridge pairs its failures.
-    `gate`: the largest failure rate that passes, with a reason, or None.
+    `gate`: the largest failure rate that passes, with a reason, or None. `canary`: the GUID in the lock's header, if it has one.
     """
 
     id: str
@@ -117,6 +117,7 @@ class Suite:
     gate: Mapping[str, Any] | None
     items: tuple[Item, ...]
     sha256: str
+    canary: str | None = None
 
     @cached_property
     def by_id(self) -> Mapping[str, Item]:

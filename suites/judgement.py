@@ -12,6 +12,8 @@ from typing import Any
 import results_io
 from suites import lock, modes, scorers
 from suites.estimate import Estimate, missing
+from suites.execution import scoring
+from suites.execution.scoring import SuiteExecutions
 from suites.item import Item, Suite
 from suites.judging.scoring import SuiteGrades
 from suites.likelihood import ChoiceScores
@@ -33,7 +35,7 @@ class JudgedSuite:
 
     `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
     with choices where the model gives log-probabilities. `environments`: in which its outputs were asked. `grades`: by which a
-    judge scored it, if its scorer is one.
+    judge scored it, if its scorer is one. `executions`: of its outputs as programs, if its scorer runs them.
     """
 
     suite: Suite
@@ -46,6 +48,7 @@ class JudgedSuite:
     run_id: str = ""
     environments: tuple[Mapping[str, Any], ...] = ()
     grades: SuiteGrades | None = None
+    executions: SuiteExecutions | None = None
 
     @property
     def failures(self) -> list[tuple[Case, Detection]]:
@@ -62,24 +65,31 @@ class JudgedSuite:
         return {kind: counts[kind] for kind in ("failed", "passed", "unknown", "error")}
 
 
-def judge(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None) -> JudgedSuite:
+def judge(
+    suite: Suite,
+    recorded: RecordedRun,
+    grades: SuiteGrades | None = None,
+    executions: SuiteExecutions | None = None,
+) -> JudgedSuite:
     """Every case of one recorded run with its detection, and the mode's estimates.
 
     A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
-    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`. `grades`: of a suite that a judge scores;
-    without them its outputs are neither right nor wrong.
+    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`. `grades`: of a suite that a judge scores,
+    `executions`: of one whose scorer runs code; without them its outputs are neither right nor wrong.
     """
     run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
         return JudgedSuite(suite, False, recorded.not_applicable, run_id=run_id, environments=environments)
     mode = modes.EVERY[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
-    judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded, grades))
+    judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded, grades, executions))
     estimates = mode.summarise(judged, suite.parameters)
     estimates = {**estimates, RATE: _with_verdict(rates.clustered(estimates[RATE], judged), suite)}
     likelihoods = {item: generations.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
-    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments, grades)
+    return JudgedSuite(
+        suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments, grades, executions
+    )
 
 
 def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
@@ -88,10 +98,20 @@ def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
     UserError if the log lacks one of them, holds an incomplete run of it, or was changed.
     """
     runs = generations.read(path)
-    return [judge(suite, generations.latest(path, suite, runs)) for suite in suites]
+    found = []
+    for suite in suites:
+        run = generations.latest(path, suite, runs)
+        executions = scoring.recorded(Path(path).parent, suite, run) if scoring.needs_sandbox(suite) else None
+        found.append(judge(suite, run, executions=executions))
+    return found
 
 
-def cases(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None) -> Iterator[Case]:
+def cases(
+    suite: Suite,
+    recorded: RecordedRun,
+    grades: SuiteGrades | None = None,
+    executions: SuiteExecutions | None = None,
+) -> Iterator[Case]:
     """One case for each item, in order, with the case of the item that it was made from."""
     outputs: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {item.id: [] for item in suite.items}
     for slot, line in recorded.generations.items():
@@ -104,7 +124,7 @@ def cases(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None
             parent = case(suite.by_id[item.variant.parent]) if item.variant else None
             lines = sorted(outputs[item.id], key=lambda pair: (order[pair[0].leg], pair[0].sample))
             outcomes = tuple(
-                outcome(suite, item, slot, generations.to_generation(line), grades) for slot, line in lines
+                outcome(suite, item, slot, generations.to_generation(line), grades, executions) for slot, line in lines
             )
             made[item.id] = Case(item, outcomes, parent)
         return made[item.id]
@@ -113,16 +133,26 @@ def cases(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None
         yield case(item)
 
 
-def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation, grades: SuiteGrades | None = None) -> Outcome:
+def outcome(
+    suite: Suite,
+    item: Item,
+    slot: Slot,
+    generation: Generation,
+    grades: SuiteGrades | None = None,
+    executions: SuiteExecutions | None = None,
+) -> Outcome:
     """One output, scored. A failed call is never scored as wrong. `confidence` = exp(logprob), the probability of the output."""
     if generation.error is not None:
         return Outcome(slot.leg, slot.sample, "", "error", generation.error)
+    correct = scorers.score(suite.scorer, item, generation.text) if grades is None else grades.passed.get(slot)
+    ran = None if executions is None else executions.found.get(slot)
     return Outcome(
         slot.leg,
         slot.sample,
         generation.text,
         generation.finish,
-        correct=scorers.score(suite.scorer, item, generation.text) if grades is None else grades.passed.get(slot),
+        correct=correct if ran is None else ran.passed,
+        tests=None if ran is None or ran.error is not None else ran.tests,
         tokens=generation.tokens_out,
         confidence=None if generation.logprob is None else min(1.0, math.exp(generation.logprob)),
     )
@@ -139,7 +169,8 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
     suite = judged.suite
     asked = {"legs": [asdict(leg) for leg in suite.legs], "parameters": suite.parameters}
     by = judged.grades and {"judge": judged.grades.judge, "rubric": judged.grades.rubric}
-    settings = lock.digest({**asked, **({"judge": by} if by else {})})
+    ran = judged.executions and {"sandbox": dict(judged.executions.sandbox)}
+    settings = lock.digest({**asked, **({"judge": by} if by else {}), **(ran or {})})
     for case, found in judged.cases:
         yield {
             "suite_id": judged.suite.id,
@@ -156,10 +187,12 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
                     "correct": one.correct,
                     "confidence": None if one.confidence is None else {"value": one.confidence, "kind": "softmax"},
                     "error": one.error,
+                    **({} if one.tests is None else {"tests": dict(one.tests)}),
                 }
                 for one in case.outcomes
             ],
             **({"judge": {**by, "doubt": judged.grades.doubt}} if judged.grades and by else {}),
+            **(ran or {}),
             "detection": {"mode": judged.suite.mode, **asdict(found)},
         }
 

@@ -12,12 +12,15 @@ from typing import Any
 
 import results_io
 from suites import generators, schema
+from suites.contamination import canary
+from suites.execution import problems
 from suites.item import Declaration, Item, ItemVariant
 
 FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
 FORMAT = 1  # of the lock file
 HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
+CANARY = "canary"  # of the header, where the declaration has one: no part of any hash
 HASHES = ("prompt_hash", "item_hash")
 PROMPT = ("id", "prompt", "system", "earlier", "version")  # what prompt_hash is of
 DEFAULTS = {field.name: field.default for field in fields(Item)}
@@ -95,6 +98,8 @@ def compile_items(declaration: Declaration) -> tuple[Item, ...]:
         items = generators.generate(data["generator"], where)
     else:
         items = _read_items(declaration)
+    if declaration.scorer.get("kind") == "code":
+        items = problems.attach(items, declaration.folder / declaration.scorer["tests"])
     items = [_normalised_item(item, where) for item in items]
     check_set(items, where)
     return tuple(items)
@@ -124,6 +129,7 @@ def dumps(declaration: Declaration, items: Sequence[Item]) -> str:
         "suite_hash": suite_hash(hashes),
         "source": source_hash(declaration),
         "scorer": digest(declaration.scorer),
+        **_canary(declaration),
     }
     lines = [
         {"item": plain_item(item), "prompt_hash": prompt_hash(item), "item_hash": hashed}
@@ -210,7 +216,7 @@ def _parse_lines(text: str, where: str) -> list[dict[str, Any]]:
 
 def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, declaration: Declaration) -> Lock:
     """Every line's hashes recomputed. The scorer enters an item's hash, so an edited scorer is told apart first."""
-    if header.get("format") != FORMAT or set(header) != HEADER:
+    if header.get("format") != FORMAT or set(header) - {CANARY} != HEADER:
         raise _damaged(where, 1, f"its format is {header.get('format')!r} with the keys {', '.join(sorted(header))}")
     if header.get("scorer") != digest(declaration.scorer):
         raise _edited(declaration, "the scorer")
@@ -241,6 +247,8 @@ def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: s
                 f"{declaration.file} is {key} {mine} and {where} is {key} {header.get(key)}; "
                 f"run `{declaration.freeze_command}`"
             )
+    if header.get(CANARY) != _canary(declaration).get(CANARY):
+        raise _edited(declaration, "the canary")
     if header.get("source") != source_hash(declaration):
         raise _edited(declaration, "the generator" if "generator" in declaration.data else "an item")
 
@@ -261,6 +269,8 @@ def _damaged(where: str, line: int, problem: str) -> results_io.UserError:
 def _refuse_same_version(declaration: Declaration, items: Sequence[Item], path: Path) -> None:
     """UserError unless the declaration's version is higher than the lock's: a version never changes its content."""
     header, *lines = _parse_lines(path.read_text(encoding="utf-8"), schema.shown_path(path))
+    if CANARY not in header and _without_canary(dumps(declaration, items)) == _without_canary(path.read_text("utf-8")):
+        return  # a canary changes no item: a suite may get one at any time, and keeps it
     old, new = header.get("version", "0.0.0"), declaration.data["version"]
     if _number(new) > _number(old):
         return
@@ -271,6 +281,18 @@ def _refuse_same_version(declaration: Declaration, items: Sequence[Item], path: 
     raise results_io.UserError(
         f"{declaration.file}: version {new} cannot be frozen over version {old}, {what}; raise the version"
     )
+
+
+def _canary(declaration: Declaration) -> dict[str, str]:
+    """The header's canary line, as the README has it; none without a GUID in the declaration."""
+    guid = declaration.data.get(CANARY)
+    return {} if guid is None else {CANARY: canary.of_suite(declaration.data["id"], guid).line}
+
+
+def _without_canary(text: str) -> tuple[dict[str, Any], str]:
+    """(the header of a lock without its canary, everything below it)."""
+    header, _, rest = text.partition("\n")
+    return {key: value for key, value in json.loads(header).items() if key != CANARY}, rest
 
 
 def _number(version: str) -> tuple[int, ...]:

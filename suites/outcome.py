@@ -16,7 +16,8 @@ UNCHANGED = "the model's tokenizer reads it as the same tokens as the original: 
 class Outcome:
     """One output. `finish` is "stop", "length" or "error"; an error has no text and is never scored as wrong.
 
-    `correct`: what the suite's scorer says; None without a scorer or after an error. `tokens`: of the output, in the model's
+    `correct`: what the suite's scorer says; None without a scorer or after an error. `tests`: how each test of a program ended,
+    by name; None where no program was run. `tokens`: of the output, in the model's
     own tokens (None where an endpoint does not say). `confidence`: probability that the model gave the output, or None.
     """
 
@@ -28,6 +29,7 @@ class Outcome:
     correct: bool | None = None
     tokens: int | None = None
     confidence: float | None = None
+    tests: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

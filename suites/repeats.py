@@ -17,14 +17,15 @@ from suites.outcome import Case, Outcome
 from suites.statistics import agreement, bootstrap, passing
 
 SEED = 0  # of the bootstrap over clusters
+ATTEMPTS = (1, 5, 10)  # k of pass@k and pass^k, as far as there are so many samples; beside them all samples of a leg
 
 
 def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0, and
     `pairwise_agreement[leg=...]` of either where there are three or more.
 
-    k is 1 (the accuracy of one draw) and all of a leg's samples. A first leg with one sample is left out, as the mode judges it,
-    and so is a leg that the model cannot do.
+    k is 1 (the accuracy of one draw), 5, 10 and all of a leg's samples. Samples at temperature 0 are one draw, so that pass@k is
+    undefined there. A first leg with one sample is left out, as the mode judges it, and so is a leg that the model cannot do.
     """
     found: dict[str, Estimate] = {}
     if not judged.applies:
@@ -37,6 +38,9 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
             outputs = [[one.text if one.error is None else None for one in _of_leg(case, leg)] for case in cases]
             same = agreement.determinism(list(zip(*outputs, strict=True)), [case.cluster for case in cases])
             found[f"determinism[leg={leg.name}]"] = same
+            reason = f"one draw: the {leg.samples} samples were taken at temperature 0"
+            name, unit = f"pass_at_k[leg={leg.name},k={leg.samples}]", f"share at k = {leg.samples}"
+            found[name] = missing("undefined", reason, unit, len(cases), detail={"temperature": 0.0})
         else:
             found |= _passing(cases, leg)
         if leg.samples >= agreement.MINIMUM_OUTPUTS:
@@ -67,7 +71,10 @@ def _agreeing(cases: Sequence[Case], leg: Leg) -> Estimate:
 
 
 def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
-    """pass@1, and over all samples pass@k and pass^k, of the items that have a verdict on every sample."""
+    """pass@1, and pass@k and pass^k of 5, 10 and all samples, of the items that have a verdict on every sample.
+
+    `detail` has the temperature: pass@k is of that one alone.
+    """
     outputs = [(case.cluster, _of_leg(case, leg)) for case in cases]
     kept = [(cluster, own) for cluster, own in outputs if all(one.correct is not None for one in own)]
     attempts = [(len(own), sum(bool(one.correct) for one in own)) for _, own in kept]
@@ -75,8 +82,8 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
     why = Counter("error" if any(one.error is not None for one in own) else "not scored" for own in unjudged)
     excluded = dict(sorted(why.items()))
     names = [("pass_at_k", passing.pass_at_k, 1)]
-    if leg.samples > 1:
-        names += [("pass_at_k", passing.pass_at_k, leg.samples), ("pass_hat_k", passing.pass_hat_k, leg.samples)]
+    for k in sorted({leg.samples, *(k for k in ATTEMPTS if k <= leg.samples)} - {1}):
+        names += [("pass_at_k", passing.pass_at_k, k), ("pass_hat_k", passing.pass_hat_k, k)]
     found = {}
     for name, function, k in names:
         if kept:
@@ -85,7 +92,8 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
             status = "insufficient_data" if "error" in excluded else "not_applicable"
             reason = "the suite's scorer has a verdict on every sample of no item"
             estimate = missing(status, reason, f"share at k = {k}")
-        found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded)
+        detail = {**estimate.detail, "temperature": leg.temperature}
+        found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded, detail=detail)
     return found
 
 

@@ -1,4 +1,5 @@
-"""The numbered results of behavioural suites: 101-116 one failure mode each, 186 on safety suites, 121 likelihoods, 131 coverage.
+"""The numbered results of behavioural suites: 101-116 one failure mode each, 185 programs, 186 to 188 safety suites, 121
+likelihoods, 131 coverage.
 
 A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
 nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.
@@ -29,7 +30,8 @@ KIND = "behaviour"
 LIKELIHOOD, COVERAGE = "121", "131"
 WORST = 10  # failures shown in full for each suite
 SEVERITIES = ("high", "medium", "low")
-BEHAVIOUR, LIKELIHOODS, SAFETY = "B", "L", "S"  # prefixes of metric ids, and families of tests
+BEHAVIOUR, LIKELIHOODS, SAFETY, EXECUTED = "B", "L", "S", "X"  # prefixes of metric ids, and families of tests
+FAMILIES = {modes.TAXONOMY: BEHAVIOUR, modes.SAFE: SAFETY, modes.EXECUTED: EXECUTED}
 LOWER, HIGHER = "lower is better", "higher is better"
 GOOD = (  # larger is better
     "accuracy",
@@ -109,7 +111,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
         },
         "records": [
             _record(
-                f"{SAFETY if mode.ID in modes.SAFETY else BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
+                f"{FAMILIES[mode.ID[:1]]}.{mode.NAME}.{one.suite.id}.{name}",
                 estimate,
                 one,
                 subject,

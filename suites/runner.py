@@ -12,6 +12,8 @@ from results_io import UserError
 from suites import applicability, asking, judgement, likelihood, results
 from suites.applicability import Applicability
 from suites.asking import Asker, no_bar
+from suites.execution import scoring as execution
+from suites.execution.scoring import Executor, SuiteExecutions
 from suites.item import Item, Suite
 from suites.judgement import JudgedSuite
 from suites.judging import scoring
@@ -55,6 +57,7 @@ def run(
     chunk: int = CHUNK,
     cache: Path | None = None,
     grader: Grader | None = None,
+    executor: Executor | None = None,
     sla: float | None = None,
 ) -> SuiteRun:
     """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
@@ -62,6 +65,7 @@ def run(
     `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (a progress bar). `context`:
     the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
     `grader` grades the outputs of suites whose scorer is a judge; without it they are neither right nor wrong, which is said.
+    `executor`: likewise, runs the outputs of suites whose scorer is code.
     `sla`: the largest risk for which result 121 looks for a threshold of confidence; None: it does not look.
     Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
     one id, for a record that was changed, and for one that another run is writing.
@@ -79,7 +83,10 @@ def run(
         _report_errors(recorded, say)
         _report_versions(log, say)
         grades = _grades(suites, recorded, grader, say)
-        judged = tuple(judgement.judge(suite, recorded[suite.id], grades.get(suite.id)) for suite in suites)
+        ran = _executions(suites, recorded, executor, say)
+        judged = tuple(
+            judgement.judge(suite, recorded[suite.id], grades.get(suite.id), ran.get(suite.id)) for suite in suites
+        )
         judgement.write(folder / judgement.NAME, judged)
     subject = results.TestedModel(model.name, model.identity, seed)
     coverage = results.coverage(judged, context)
@@ -120,6 +127,27 @@ def _grades(
             )
         return {}
     return {suite.id: grader(suite, recorded[suite.id]) for suite in by_judge}
+
+
+def _executions(
+    suites: Sequence[Suite], recorded: Mapping[str, RecordedRun], executor: Executor | None, say: Note
+) -> dict[str, SuiteExecutions]:
+    """What came of the programs of suites whose scorer runs them, by id."""
+    of_code = [
+        suite for suite in suites if execution.needs_sandbox(suite) and recorded[suite.id].not_applicable is None
+    ]
+    if executor is None:
+        for suite in of_code:
+            say(f"{suite.id} is scored by running code, which nothing does here, so nothing is right or wrong")
+        return {}
+    found = {suite.id: executor(suite, recorded[suite.id]) for suite in of_code}
+    for name, one in found.items():
+        errors = [ran.error for ran in one.found.values() if ran.error is not None]
+        if errors:
+            say(
+                f"{name}: {len(errors)} of {len(one.found)} programs were not run and are tried again next time: {errors[0]}"
+            )
+    return found
 
 
 def _applicable(

@@ -39,6 +39,14 @@ SCHEMA: Mapping[str, Any] = {
         _kind("json_path", ("path",), path={"type": "string"}, which=WHICH),
         _kind("choice", which=WHICH),
         _kind("judge", ("rubric",), rubric={"type": "string", "minLength": 1}),
+        _kind(
+            "code",
+            ("tests", "entry"),
+            tests={"type": "string", "pattern": r"^[\w.-]+$"},
+            entry={"type": "string", "pattern": r"^[A-Za-z_]\w*$"},
+            sandbox=schema.one_of(["docker", "process"], "where the program runs (default: docker)"),
+            timeout={"type": "number", "exclusiveMinimum": 0, "maximum": 600},
+        ),
     ]
 }
 WORD = regex.compile(r"\w+(?:['’-]\w+)*")
@@ -240,4 +248,5 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Item, str], bool | None]] = {
     "json_path": _json_path,
     "choice": _choice,
     "judge": lambda scorer, item, text: None,  # its grades are not made here: suites.judging.scoring
+    "code": lambda scorer, item, text: None,  # nor are programs run here: suites.execution.scoring
 }

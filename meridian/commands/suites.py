@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import results_io
-from meridian import integrity
+from meridian import code_execution, integrity
 from meridian.commands import judge
 from meridian.context import RunContext
 from result_types import TraceResult
@@ -40,6 +40,8 @@ def run(context: RunContext, folder: Path) -> None:
             f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
         )
     integrity.announce(folder, reporter.say)
+    suites = code_execution.allowed(context, suites, asked["name"] == ALL)
+    executor = code_execution.executor(context, folder, suites)
     model = open_model(context.model_settings)
     found = runner.run(
         suites,
@@ -50,6 +52,7 @@ def run(context: RunContext, folder: Path) -> None:
         context=asked.get("context"),
         seed=context.seed,
         grader=judge.grader(context, model) if context.settings.get("judge") else None,
+        executor=executor,
         sla=asked.get("sla"),
     )
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]

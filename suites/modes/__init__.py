@@ -1,7 +1,7 @@
 """The failure modes, A1 to A16 so far: one file a mode, found by itself and kept by its ID in MODES.
 
 Safety suites (family S, s01 on) are judged in the same way and kept in SAFETY: they measure what a model refuses, and are no
-part of the taxonomy whose coverage is counted. EVERY has both.
+part of the taxonomy whose coverage is counted. Neither are those whose outputs are run (family X, x01 on). EVERY has all.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 
@@ -59,7 +59,7 @@ REQUIRED = {
 }
 
 
-TAXONOMY, SAFE, BASE = "A", "S", 100
+TAXONOMY, SAFE, EXECUTED, BASE = "A", "S", "X", 100
 MOST = 20  # the result of mode A<n> is 100 + n, and 121 is that of likelihoods
 
 
@@ -68,15 +68,15 @@ def _find() -> dict[str, Mode]:
 
     UserError for one that is not named after its ID, or whose result would have the number of another.
     """
-    modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"[as]\d+_").match, unique=("ID", "NAME"))
+    modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"[asx]\d+_").match, unique=("ID", "NAME"))
     for module in modules:
         expected = f"{module.ID[:1].lower()}{module.ID[1:]:0>2}_{module.NAME}"
-        if registries.name_of(module) != expected or not re.fullmatch(r"[AS][1-9]\d*", module.ID):
+        if registries.name_of(module) != expected or not re.fullmatch(r"[ASX][1-9]\d*", module.ID):
             raise results_io.UserError(
                 f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, "
                 "or take an ID such as 'A17'"
             )
-        if module.ID.startswith(SAFE) and not str(getattr(module, "NUMBER", "")).isdigit():
+        if not module.ID.startswith(TAXONOMY) and not str(getattr(module, "NUMBER", "")).isdigit():
             raise results_io.UserError(
                 f'{registries.file_of(module)} has no NUMBER; give its result one of its own, for example NUMBER = "186"'
             )
@@ -94,7 +94,7 @@ SAFETY: Mapping[str, Mode] = {name: mode for name, mode in EVERY.items() if name
 
 
 def number(identifier: str) -> int:
-    """The number of a mode's result: 100 + that of the mode ("A9" is 109); a safety suite has its own NUMBER."""
+    """The number of a mode's result: 100 + that of the mode ("A9" is 109); one beyond the taxonomy has its own NUMBER."""
     return BASE + int(identifier[1:]) if identifier.startswith(TAXONOMY) else int(EVERY[identifier].NUMBER)  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -19,7 +19,7 @@ NATURAL = {
     "A8",
     "A15",
     "A16",
-    *modes.SAFETY,
+    *(mode for mode in modes.EVERY if mode not in modes.MODES),
 }  # instructions in free English, beyond the embedded vocabulary
 LONGEST = 60  # words and marks: the embedded model reads 64 tokens, and has to write some
 WORDS = re.compile(r"\d\d|\w+|[^\w\s]")

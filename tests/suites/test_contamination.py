@@ -11,8 +11,8 @@ import pytest
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 from results_io import UserError
-from suites import contamination
-from suites.contamination import Overlap
+from suites.contamination import overlap as contamination
+from suites.contamination.overlap import Overlap
 
 WORDS = [f"w{number}" for number in range(40)]
 

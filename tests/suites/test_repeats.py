@@ -61,8 +61,10 @@ def test_a_leg_after_the_first_counts_with_one_sample(tmp_path):
 
 def test_repeats_at_temperature_zero_give_determinism(tmp_path):
     found = repeats.estimates(judged(tmp_path, (Leg(samples=K),)))
-    assert list(found) == ["determinism[leg=greedy]", "pairwise_agreement[leg=greedy]"]
-    same, pairs = found.values()  # all four right or none: 16 of 40
+    assert list(found) == ["determinism[leg=greedy]", "pass_at_k[leg=greedy,k=4]", "pairwise_agreement[leg=greedy]"]
+    same, passed, pairs = found.values()
+    assert (passed.status, passed.reason) == ("undefined", "one draw: the 4 samples were taken at temperature 0")
+    # all four right or none: 16 of 40
     assert pairs.value == pytest.approx(2 / 3) and pairs.ci.low < 2 / 3 < pairs.ci.high
     assert (same.value, same.n, same.ci, same.detail["repeats"]) == (0.4, N, proportions.wilson(16, N).ci, K)
 
@@ -74,7 +76,7 @@ def test_failed_calls_leave_their_item_out(tmp_path):
     assert (agreeing.n, agreeing.excluded) == (N - 2, {"fewer than three outputs": 2})
     assert {(one.n, tuple(one.excluded.items())) for one in drawn.values()} == {(N - 2, (("error", 2),))}
     assert drawn["pass_hat_k[leg=sampled,k=4]"].value == pytest.approx(7 / 38)
-    same, _ = repeats.estimates(judged(tmp_path / "b", (Leg(samples=K),), script=lost)).values()
+    same, *_ = repeats.estimates(judged(tmp_path / "b", (Leg(samples=K),), script=lost)).values()
     assert (same.value, same.n, same.excluded) == (pytest.approx(14 / 38), N - 2, {"error": 2})
 
 

@@ -6,10 +6,11 @@ hold the text.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -32,14 +33,30 @@ PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the corpus first holds an n-gram: `file` below the folder, `record` (line of a .jsonl file, counted from 1; None
+    for texts) and `offset`, the tokens that come before it in its document.
+    """
+
+    file: str
+    record: int | None
+    offset: int
+
+
+@dataclass(frozen=True)
 class Overlap:
-    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged`: whether any; None under 8 tokens."""
+    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged`: whether any; None under 8 tokens.
+
+    `gram`: the first of the item's n-grams that is there, `place`: where; None if none is.
+    """
 
     item: str
     tokens: int
     n: int
     grams: int
     found: int
+    gram: str | None = None
+    place: Place | None = None
 
     @property
     def share(self) -> float | None:
@@ -117,10 +134,17 @@ def overlap(texts: Mapping[str, str], corpus: str | Path) -> Contamination:
         if n:
             wanted[n].update(grams[item])
     present, documents, read, skipped = _search(Path(corpus), wanted)
-    items = tuple(
-        Overlap(item, len(words[item]), n or 0, len(grams[item]), sum(gram in present for gram in grams[item]))
-        for item, n in lengths.items()
-    )
+    items = tuple(_overlap(item, words[item], n or 0, grams[item], present) for item, n in lengths.items())
+    return _counted(items, documents, read, skipped)
+
+
+def part(found: Contamination, names: Mapping[str, str]) -> Contamination:
+    """What was found of some of the items, which `names` gives other ids: many suites are looked for in one go."""
+    items = tuple(replace(one, item=names[one.item]) for one in found.items if one.item in names)
+    return _counted(items, found.documents, found.corpus_tokens, found.files_not_read)
+
+
+def _counted(items: tuple[Overlap, ...], documents: int, read: int, skipped: int) -> Contamination:
     judged = [one for one in items if one.flagged is not None]
     short = {f"under {SHORTEST} tokens": len(items) - len(judged)} if len(judged) < len(items) else {}
     rate = proportions.wilson(sum(bool(one.flagged) for one in judged), len(judged), unit="share of items")
@@ -236,62 +260,87 @@ def _grams(words: Sequence[str], n: int) -> list[str]:
     return [" ".join(words[start : start + n]) for start in range(len(words) - n + 1)]
 
 
-def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[set[str], int, int, int]:
-    """(n-grams of `wanted` that occur, documents, tokens read, files of other kinds)."""
+def _overlap(item: str, words: Sequence[str], n: int, grams: Sequence[str], present: Mapping[str, Place]) -> Overlap:
+    first = next((gram for gram in grams if gram in present), None)
+    place = None if first is None else present[first]
+    return Overlap(item, len(words), n, len(grams), sum(gram in present for gram in grams), first, place)
+
+
+def files_of(folder: Path) -> tuple[list[Path], int]:
+    """(the readable files of a corpus in order, how many others it has). UserError for no folder, and for none to read."""
     if not folder.is_dir():
         raise UserError(f"the corpus {folder} is no folder; expected one with .txt, .md or .jsonl files")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     readable = [path for path in files if path.suffix.lower() in (*PLAIN, RECORDS)]
     if not readable:
         raise UserError(f"the corpus {folder} has no .txt, .md or .jsonl file; write its texts as one of these")
+    return readable, len(files) - len(readable)
+
+
+def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, Place], int, int, int]:
+    """(n-grams of `wanted` that occur, each with its first place, documents, tokens read, files of other kinds)."""
+    readable, others = files_of(folder)
     lengths_by_end: dict[str, set[int]] = defaultdict(set)
     for n, grams in wanted.items():
         for gram in grams:
             lengths_by_end[gram.rpartition(" ")[2]].add(n)
-    present: set[str] = set()
+    present: dict[str, Place] = {}
     documents = read = 0
     for path in readable:
-        try:
-            for document in _documents(path):
+        name = path.relative_to(folder).as_posix()
+        with decoding(path):
+            for record, document in _documents(path):
                 documents += 1
                 window: deque[str] = deque(maxlen=LONGEST)
+                before = read
                 for token in document:
                     read += 1
                     window.append(token)
-                    present.update(_ending(window, wanted, lengths_by_end))
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path} is not UTF-8 ({error.reason}); convert it, or take it out of the folder"
-            ) from error
-    return present, documents, read, len(files) - len(readable)
+                    for n, gram in _ending(window, wanted, lengths_by_end):
+                        if gram not in present:
+                            present[gram] = Place(name, record, read - before - n)
+    return present, documents, read, others
+
+
+@contextlib.contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Within it, bytes of `path` that are not UTF-8 are a UserError."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error.reason}); convert it, or take it out of the folder") from error
 
 
 def _ending(
     window: deque[str], wanted: Mapping[int, set[str]], lengths_by_end: Mapping[str, set[int]]
-) -> Iterator[str]:
-    """The n-grams of `wanted` that end with the window's last token; most tokens end none."""
+) -> Iterator[tuple[int, str]]:
+    """(n, n-gram) of those of `wanted` that end with the window's last token; most tokens end none."""
     for n in lengths_by_end.get(window[-1], ()):
         if len(window) >= n and (gram := " ".join(list(window)[-n:])) in wanted[n]:
-            yield gram
+            yield n, gram
 
 
-def _documents(path: Path) -> Iterator[Iterator[str]]:
-    """The tokens of every document in a file: the whole of a text, each text of each record."""
+def _documents(path: Path) -> Iterator[tuple[int | None, Iterator[str]]]:
+    """(line of the record, tokens) of every document in a file: the whole of a text, each text of each record."""
     with path.open(encoding="utf-8-sig") as handle:
         if path.suffix.lower() != RECORDS:
-            yield _streamed(handle)
+            yield None, _streamed(handle)
             return
-        for number, line in enumerate(handle, 1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number} is not JSON ({error.msg}); expected one record a line"
-                ) from error
-            for text in _texts(record):
-                yield iter(tokens(text))
+        for number, text in records(path, handle):
+            yield number, iter(tokens(text))
+
+
+def records(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """(line, counted from 1, and text) of every text in the records of a .jsonl file. UserError for a line that is not JSON."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {number} is not JSON ({error.msg}); expected one record a line") from error
+        for text in _texts(record):
+            yield number, text
 
 
 def _streamed(handle: TextIO) -> Iterator[str]:

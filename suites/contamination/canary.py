@@ -1,0 +1,111 @@
+"""194: a line of random characters that stands beside a suite's items and nowhere else. A model that knows it has read them.
+
+The line is in the README of the catalogue and in the header of each lock, never in a prompt. Its characters are drawn from a seed
+that the author keeps, so that others could not have written it by chance.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import random
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from suites.estimate import Estimate, missing
+from suites.models.base import ModelUnderTest, Request
+
+NUMBER, ID = "194", "canary"
+LINE = "This line marks data for testing and never belongs in training data: canary of {suite} {guid}"
+GUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+ALTERNATIVES = 999  # random ones that the true one is ranked among: the smallest p is 1/1000
+BITS = "bits"
+SECOND_HALF_TOKENS = 48  # more than the half of a line takes in any tokenizer of single characters or longer pieces
+NO_TRACE = "the continuation differs, which shows nothing: a line that was read need not come back verbatim"
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A line that may have been read: `before` is what every such line begins with, `secret` what is random."""
+
+    before: str
+    secret: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.before} {self.secret}"
+
+
+def drawn(seed: str, suite: str) -> str:
+    """The GUID of a suite: version 4's form, its bits from HMAC-SHA256(seed, suite id)."""
+    bits = hmac.new(seed.encode(), suite.encode(), hashlib.sha256).digest()[:16]
+    return str(uuid.UUID(bytes=bits, version=4))
+
+
+def of_suite(suite: str, guid: str) -> Canary:
+    """The canary line of a suite, split before the GUID."""
+    return Canary(LINE.format(suite=suite, guid="").rstrip(), guid)
+
+
+def random_guids(count: int, seed: int) -> list[str]:
+    """`count` other GUIDs of the same form, from a generator with `seed`."""
+    rng = random.Random(f"canaries {seed}")
+    return [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(count)]
+
+
+def exposure(logprobs: Sequence[float], true: float) -> Estimate:
+    """log2(R + 1) - log2(rank) of the true canary's log-probability among those of R random ones (bits).
+
+    rank = 1 + the number of random ones at least as likely: ties take the worst rank. p = rank/(R + 1), since among canaries
+    that were never read every rank is as likely. Source: Carlini et al. 2019.
+    """
+    total = len(logprobs) + 1
+    if total < 2:
+        return missing("undefined", "there is no other canary to rank it among", BITS)
+    rank = 1 + sum(other >= true for other in logprobs)
+    return Estimate(
+        math.log2(total) - math.log2(rank),
+        BITS,
+        len(logprobs),
+        p_value=rank / total,
+        test="rank among random canaries, one-sided",
+        assumptions=("the canary was drawn like the random ones",),
+        detail={"rank": rank, "of": total, "most": math.log2(total)},
+    )
+
+
+def measure(
+    model: ModelUnderTest,
+    canary: Canary,
+    seed: int = 0,
+    draw: Callable[[int, int], Sequence[str]] = random_guids,
+    alternatives: int = ALTERNATIVES,
+) -> Estimate:
+    """The exposure of a canary; of a model without log-probabilities, whether it writes the second half after the first.
+
+    Not applicable to a model whose vocabulary cannot write the line.
+    """
+    if not model.reads(canary.line):
+        return missing("not_applicable", "the model's vocabulary cannot write the canary", BITS)
+    if "logprobs" not in model.capabilities:
+        return continued(model, canary)
+    others = [one for one in draw(alternatives, seed) if one != canary.secret]
+    found = model.loglikelihood([(canary.before, f" {one}") for one in (canary.secret, *others)])
+    true, *rest = (one.logprob for one in found)
+    return exposure(rest, true)
+
+
+def continued(model: ModelUnderTest, canary: Canary) -> Estimate:
+    """1 if the greedy continuation of the line's first half begins with the second half, verbatim; 0 shows nothing."""
+    line = canary.line
+    middle = len(line) - len(canary.secret) // 2
+    request = Request(line[:middle], max_tokens=SECOND_HALF_TOKENS)
+    (said,) = model.generate([request], lambda count: None)
+    unit = "verbatim continuation"
+    if said.error is not None:
+        return missing("error", said.error, unit)
+    verbatim = said.text.lstrip().startswith(line[middle:])
+    return Estimate(float(verbatim), unit, 1, assumptions=() if verbatim else (NO_TRACE,))

@@ -1,0 +1,180 @@
+"""193: is a model more at ease with an item than with the same item in other words? By loss per token.
+
+Whoever has read an item knows its words; a paraphrase says the same in words that were not read. Originals may be plainer than
+paraphrases, so the gap alone says little. What counts is how much larger it is than that of a reference model, or than that of
+fresh items, which were written after the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import results_io
+from results_io import UserError
+from suites.contamination import overlap
+from suites.estimate import Estimate, missing
+from suites.item import Suite
+from suites.models.base import ModelUnderTest
+from suites.statistics import bootstrap, permutation
+
+NUMBER, ID = "193", "loss_gap"
+RATIO = (0.8, 1.25)  # tokens of a paraphrase over those of its original: beyond it, length alone changes the loss
+FEWEST = 20  # pairs
+REWORDED = "template"  # the kind of variant that is the same item in other words
+NATS = "nats a token"
+ALONE = "descriptive: without a reference model or fresh items nothing tells contamination from plain wording"
+
+
+@dataclass(frozen=True)
+class Reworded:
+    """An item's text beside the same in other words. `cluster`: the sampling unit that it shares with others."""
+
+    item: str
+    original: str
+    paraphrase: str
+    cluster: str
+
+
+@dataclass(frozen=True)
+class LossGap:
+    """Mean gap of the model, and what it is compared with: the same pairs under a reference model, other pairs that are fresh.
+
+    `descriptive`: why no conclusion rests on the gap; None if there is a comparison. `gaps` by item.
+    """
+
+    gap: Estimate
+    beyond_reference: Estimate | None
+    beyond_fresh: Estimate | None
+    gaps: Mapping[str, float]
+
+    @property
+    def descriptive(self) -> str | None:
+        return ALONE if self.beyond_reference is None and self.beyond_fresh is None else None
+
+
+def of_suite(suite: Suite) -> list[Reworded]:
+    """The suite's own originals, each beside its first variant in another wording whose length fits."""
+    found: dict[str, Reworded] = {}
+    for item in suite.items:
+        if item.variant is None or item.variant.kind != REWORDED or item.variant.parent in found:
+            continue
+        original = suite.by_id[item.variant.parent]
+        pair = Reworded(original.id, original.prompt, item.prompt, original.cluster or original.id)
+        if fits(pair):
+            found[original.id] = pair
+    return list(found.values())
+
+
+def read(path: Path) -> list[Reworded]:
+    """Pairs of a file of JSON lines, {"item", "original", "paraphrase", "cluster" (optional)}. UserError for another line."""
+    found = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read ({error}); give a file of JSON lines in UTF-8") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            one = json.loads(line)
+            item, original, paraphrase = (one[key] for key in ("item", "original", "paraphrase"))
+            cluster = one.get("cluster", item)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f'{path}, line {number} is no pair ({error}); expected {{"item": ..., "original": ..., "paraphrase": ...}}'
+            ) from None
+        if not all(isinstance(text, str) and text.strip() for text in (item, original, paraphrase, cluster)):
+            raise UserError(f"{path}, line {number} has a value that is no text; write item, original and paraphrase")
+        found.append(Reworded(item, original, paraphrase, cluster))
+    return found
+
+
+def fits(pair: Reworded) -> bool:
+    """Whether the paraphrase is about as long as its original (RATIO), and is another text."""
+    first, second = overlap.tokens(pair.original), overlap.tokens(pair.paraphrase)
+    return len(first) > 1 and first != second and RATIO[0] <= len(second) / len(first) <= RATIO[1]
+
+
+def losses(model: ModelUnderTest, texts: Sequence[str]) -> list[float]:
+    """Mean negative log-likelihood of each text's tokens (nats), its first word given. Needs the capability "logprobs"."""
+    pairs = []
+    for text in texts:
+        first, _, rest = text.strip().partition(" ")
+        pairs.append((first, f" {rest}"))
+    return [-one.logprob / one.n_tokens for one in model.loglikelihood(pairs)]
+
+
+def gaps(model: ModelUnderTest, pairs: Sequence[Reworded]) -> list[float]:
+    """NLL(paraphrase) - NLL(original) of each pair: positive where the original is the likelier one (nats a token)."""
+    found = losses(model, [text for pair in pairs for text in (pair.original, pair.paraphrase)])
+    return [paraphrase - original for original, paraphrase in zip(found[::2], found[1::2], strict=True)]
+
+
+def measure(
+    model: ModelUnderTest,
+    pairs: Sequence[Reworded],
+    reference: ModelUnderTest | None = None,
+    fresh: Sequence[Reworded] = (),
+    seed: int = 0,
+) -> LossGap:
+    """193 over the pairs whose length fits; the others are counted as excluded.
+
+    g = NLL(paraphrase) - NLL(original). Beyond a reference model: the mean of g - g_reference over the same pairs, sign flips,
+    one-sided. Beyond fresh items: mean g less theirs, relabelled, one-sided. Fewer than 20 pairs are insufficient.
+    """
+    kept, new = [pair for pair in pairs if fits(pair)], [pair for pair in fresh if fits(pair)]
+    excluded = {"length differs": len(pairs) - len(kept)} if len(kept) < len(pairs) else {}
+    own = gaps(model, kept) if kept else []
+    gap = replace(mean_gap(own, [pair.cluster for pair in kept], seed), excluded=excluded)
+    by_item = {pair.item: value for pair, value in zip(kept, own, strict=True)}
+    if len(kept) < FEWEST:
+        return LossGap(gap, None, None, by_item)
+    beyond = None
+    if reference is not None:
+        rest = [one - other for one, other in zip(own, gaps(reference, kept), strict=True)]
+        beyond = replace(mean_gap(rest, [pair.cluster for pair in kept], seed), excluded=excluded)
+    against = beyond_fresh(own, gaps(model, new) if new else [], seed) if fresh else None
+    return LossGap(gap, beyond, against, by_item)
+
+
+def mean_gap(values: Sequence[float], clusters: Sequence[str] | None = None, seed: int = 0) -> Estimate:
+    """Mean of the gaps with a bootstrap interval over `clusters` [pair] and the one-sided sign-flip p of "not above 0".
+
+    Signs of a cluster flip together. Insufficient under 20 pairs.
+    """
+    if len(values) < FEWEST:
+        reason = f"{len(values)} pairs; at least {FEWEST} are needed"
+        return missing("insufficient_data", reason, NATS, len(values))
+    tested = sign_flips(values, clusters, seed)
+    spread = bootstrap.mean(values, clusters, seed=seed, unit=NATS)  # none under 20 clusters
+    return replace(tested, unit=NATS, ci=spread.ci, assumptions=(*tested.assumptions, *spread.assumptions))
+
+
+def sign_flips(values: Sequence[float], clusters: Sequence[str] | None = None, seed: int = 0) -> Estimate:
+    """Mean of `values` [pair] with the one-sided p of sign flips, exact up to 14 clusters; a cluster flips as a whole."""
+    labels = list(clusters) if clusters is not None else [str(place) for place in range(len(values))]
+    totals, _ = bootstrap.sums_and_sizes(values, labels)
+    found = permutation.paired_difference(np.zeros(len(totals)), totals, seed=seed, alternative="greater")
+    return replace(found, value=float(np.mean(values)), n=len(values), unit=NATS)
+
+
+def beyond_fresh(old: Sequence[float], fresh: Sequence[float], seed: int = 0) -> Estimate:
+    """Mean gap of the items less that of fresh ones, one-sided by relabelling. Insufficient under 20 of either."""
+    if min(len(old), len(fresh)) < FEWEST:
+        reason = f"{len(old)} pairs and {len(fresh)} fresh ones; at least {FEWEST} of each are needed"
+        return missing("insufficient_data", reason, NATS, len(old) + len(fresh))
+    return permutation.difference(fresh, old, seed=seed, alternative="greater", unit=NATS)
+
+
+def digest(pairs: Sequence[Reworded]) -> str:
+    """Hash of the pairs: by which another set is told from this one."""
+    return results_io.sha256([[pair.item, pair.original, pair.paraphrase] for pair in pairs])
+
+
+def data(found: LossGap) -> dict[str, Any]:
+    """What the result keeps of every pair."""
+    return {"gaps": dict(sorted(found.gaps.items())), "descriptive": found.descriptive}

@@ -1,0 +1,180 @@
+"""Results 191 to 194 of `run.py contamination`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import results_io
+from suites.contamination import canary, loss_gap, overlap, passages
+from suites.contamination.accuracy import Scored
+from suites.contamination.loss_gap import LossGap
+from suites.contamination.overlap import CleanAndDirty, Contamination
+from suites.contamination.passages import NearDuplicates
+from suites.estimate import Estimate
+from suites.item import Suite
+from suites.judgement import VERDICT_FROM
+from suites.log import environment
+
+KIND, FAMILY = "contamination", "K"
+OVERLAP, NEAR = "191", "192"
+NO_RUN = "the model has no finished run of this suite; run it first: python run.py suite={suite}"
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a corpus holds of one suite; its accuracies, where the model has a run of it (`scored`)."""
+
+    suite: Suite
+    overlap: Contamination
+    near: NearDuplicates
+    scored: Scored | None
+    accuracy: CleanAndDirty | None
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a model finds likelier than it should, of one suite. `pairs_sha256`: of the texts that 193 compared."""
+
+    suite: Suite
+    gap: LossGap
+    exposure: Estimate
+    pairs_sha256: str
+
+
+def overlaps(folder: Path, model: str, corpus: str, found: Sequence[Searched]) -> Path:
+    """Write 191: the share of flagged items, each with the place where the corpus holds it, and accuracies."""
+    first = found[0].overlap
+    return _write(
+        folder,
+        {
+            **_header(OVERLAP, "overlap", {"model": model, "corpus": corpus}, [one.suite for one in found]),
+            "n": {
+                "documents": first.documents,
+                "corpus_tokens": first.corpus_tokens,
+                "files_not_read": first.files_not_read,
+                "items": sum(len(one.overlap.items) for one in found),
+            },
+            "data": {"suites": {one.suite.id: _flagged(one) for one in found}},
+            "records": [record for one in found for record in _overlap_records(one)],
+        },
+    )
+
+
+def near_duplicates(folder: Path, model: str, corpus: str, found: Sequence[Searched]) -> Path:
+    """Write 192: items beside passages in nearly the same words, with the calibrated threshold and its rates."""
+    limit = passages.threshold()
+    return _write(
+        folder,
+        {
+            **_header(NEAR, "near_duplicates", {"model": model, "corpus": corpus}, [one.suite for one in found]),
+            "n": {"passages": found[0].near.passages, "items": sum(len(one.overlap.items) for one in found)},
+            "data": {
+                "threshold": limit.value,
+                "cosine": overlap.COSINE if found[0].near.embedded else None,
+                "permutations": overlap.PERMUTATIONS,
+                "shingle": overlap.SHINGLE,
+                "suites": {one.suite.id: [_pair(pair) for pair in one.near.pairs] for one in found},
+            },
+            "records": [
+                *(_record("near_duplicates", "flagged", one.near.flagged, one.suite.id) for one in found),
+                _record("near_duplicates", "sensitivity", limit.sensitivity, None),
+                _record("near_duplicates", "specificity", limit.specificity, None),
+            ],
+        },
+    )
+
+
+def loss_gaps(folder: Path, subject: Mapping[str, Any], found: Sequence[Probed], seed: int) -> Path:
+    """Write 193: gaps of every pair and what they are compared with."""
+    return _write(
+        folder,
+        {
+            **_header(loss_gap.NUMBER, loss_gap.ID, subject, [one.suite for one in found], seed),
+            "n": {"suites": len(found), "pairs": sum(len(one.gap.gaps) for one in found)},
+            "data": {
+                "suites": {one.suite.id: {**loss_gap.data(one.gap), "pairs_sha256": one.pairs_sha256} for one in found}
+            },
+            "records": [record for one in found for record in _gap_records(one)],
+        },
+    )
+
+
+def canaries(folder: Path, subject: Mapping[str, Any], found: Sequence[Probed], seed: int) -> Path:
+    """Write 194: the exposure of every suite's canary."""
+    return _write(
+        folder,
+        {
+            **_header(canary.NUMBER, canary.ID, subject, [one.suite for one in found], seed),
+            "n": {"suites": len(found), "with_canary": sum(one.suite.canary is not None for one in found)},
+            "data": {
+                "canaries": {one.suite.id: one.suite.canary for one in found},
+                "alternatives": canary.ALTERNATIVES,
+            },
+            "records": [_record(canary.ID, "exposure", one.exposure, one.suite.id) for one in found],
+        },
+    )
+
+
+def _flagged(one: Searched) -> dict[str, Any]:
+    places = [
+        {"item": item.item, "share": item.share, "n": item.n, "gram": item.gram, **asdict(item.place)}
+        for item in one.overlap.items
+        if item.place is not None
+    ]
+    run = one.scored and {"run_id": one.scored.run_id, "finished": one.scored.finished}
+    return {"flagged": places, "run": run or None}
+
+
+def _overlap_records(one: Searched) -> list[dict[str, Any]]:
+    suite = one.suite.id
+    records = [_record("overlap", "flagged", one.overlap.flagged, suite)]
+    if one.accuracy is not None:
+        named = {"clean": one.accuracy.clean, "dirty": one.accuracy.dirty, "difference": one.accuracy.difference}
+        records += [_record("overlap", f"accuracy_{name}", estimate, suite) for name, estimate in named.items()]
+    return records
+
+
+def _gap_records(one: Probed) -> list[dict[str, Any]]:
+    """The gap itself is descriptive; a difference to a reference or to fresh items is what a conclusion may rest on."""
+    named = {"gap": one.gap.gap, "beyond_reference": one.gap.beyond_reference, "beyond_fresh": one.gap.beyond_fresh}
+    return [
+        _record(loss_gap.ID, name, estimate, one.suite.id, "descriptive" if name == "gap" else "exploratory")
+        for name, estimate in named.items()
+        if estimate is not None
+    ]
+
+
+def _pair(pair: passages.Likeness) -> dict[str, Any]:
+    where = {"file": pair.passage.file, "line": pair.passage.line}
+    return {"item": pair.item, **where, "passage": pair.passage.text, "jaccard": pair.jaccard, "cosine": pair.cosine}
+
+
+def _header(
+    number: str, name: str, subject: Mapping[str, Any], suites: Sequence[Suite], seed: int | None = None
+) -> dict[str, Any]:
+    seeds = {} if seed is None else {"seeds": {"resampling": seed}}
+    return {
+        "number": number,
+        "id": name,
+        "kind": KIND,
+        "subject": {**subject, "suites": {suite.id: suite.sha256 for suite in suites}},
+        "environment": {**environment.of_judging(), **seeds},
+    }
+
+
+def _record(result: str, name: str, estimate: Estimate, suite: str | None, role: str = "descriptive") -> dict[str, Any]:
+    """One estimate; without an interval where it is over too few items to print one."""
+    if estimate.ci is not None and estimate.n < VERDICT_FROM:
+        few = f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}"
+        estimate = replace(estimate, ci=None, assumptions=(*estimate.assumptions, few))
+    metric = f"{FAMILY}.{result}.{name}" if suite is None else f"{FAMILY}.{result}.{suite}.{name}"
+    return {"metric_id": metric, "suite": suite, "family": FAMILY, "role": role, **estimate.to_record()}
+
+
+def _write(folder: Path, document: Mapping[str, Any]) -> Path:
+    path = Path(folder) / f"{document['number']}_{document['id']}.json"
+    results_io.write(path, document)
+    return path

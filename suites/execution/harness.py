@@ -1,0 +1,149 @@
+"""The harness: a program's tests, called one by one in a sandbox and compared out here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from suites.execution.sandbox import CannotStart, Ended, Sandbox, Session, TimedOut, TooMuch
+
+Status = Literal["passed", "failed", "error", "timeout", "killed"]
+TOLERANCE = 1e-9  # relative and absolute, of numbers with a fraction
+NOT_LOADED = "the program was not loaded"
+
+
+@dataclass(frozen=True)
+class ProgramTest:
+    """One call of the entry: `args`, and what it has to return, or the name of the error that it has to raise."""
+
+    name: str
+    args: Sequence[Any]
+    returns: Any = None
+    raises: str | None = None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of a program: the status of every test and a sentence for those that did not pass.
+
+    `error`: why the sandbox did not start; there are then no tests, and nothing is known of the program.
+    """
+
+    tests: Mapping[str, Status]
+    why: Mapping[str, str] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether every test passed; None if the sandbox did not start."""
+        return None if self.error is not None else all(status == "passed" for status in self.tests.values())
+
+
+class _Broken(Exception):
+    """The process can take no more calls: what the present test is, and why."""
+
+    def __init__(self, status: Status, why: str) -> None:
+        super().__init__(why)
+        self.status: Status = status
+
+
+def run(
+    program: str, entry: str, tests: Sequence[ProgramTest], sandbox: Sandbox, timeout: float, start: float
+) -> Execution:
+    """Every test, in one process as long as it lives. One that ended or was too slow is replaced for the tests that are left.
+
+    `timeout`: seconds for loading, and for each test; `start`: seconds for the sandbox itself.
+    """
+    statuses: dict[str, Status] = {}
+    why: dict[str, str] = {}
+    left = list(tests)
+    while left:
+        try:
+            with sandbox.session(timeout * (len(left) + 1)) as session:
+                for test, status, reason in _calls(session, program, entry, left, timeout, start):
+                    statuses[test.name] = status
+                    if reason:
+                        why[test.name] = reason
+        except CannotStart as error:
+            return Execution({}, error=f"the sandbox did not start: {error}")
+        left = [test for test in tests if test.name not in statuses]
+    return Execution(statuses, why)
+
+
+def _calls(
+    session: Session, program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, start: float
+) -> Iterator[tuple[ProgramTest, Status, str]]:
+    """(test, status, why) of tests up to one after which the process is of no more use."""
+    try:
+        session.ask({"do": "hello"}, start)
+    except (TimedOut, Ended, TooMuch) as error:
+        raise CannotStart(str(error) or "it gave no sign of life") from error
+    try:
+        loaded = _asked(session, {"do": "load", "program": program, "entry": entry}, timeout)
+    except _Broken as error:
+        for test in tests:  # it would end like this each time
+            yield test, error.status, f"{NOT_LOADED}: {error}"
+        return
+    if loaded.get("value") is not True:
+        reason = f"{loaded.get('raised')}: {loaded.get('why')}" if "raised" in loaded else f"{entry} is no function"
+        for test in tests:
+            yield test, "error", f"{NOT_LOADED}: {reason}"
+        return
+    for test in tests:
+        try:
+            reply = _asked(session, {"do": "call", "args": list(test.args)}, timeout)
+        except _Broken as error:
+            yield test, error.status, str(error)
+            return
+        yield test, *verdict(test, reply)
+
+
+def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
+    try:
+        return session.ask(request, seconds)
+    except TimedOut:
+        raise _Broken("timeout", f"no answer in {seconds:g} s") from None
+    except TooMuch:
+        raise _Broken("error", "the answer is too long") from None
+    except Ended as error:
+        raise _Broken("killed" if error.killed else "error", str(error)) from None
+
+
+def verdict(test: ProgramTest, reply: Mapping[str, Any]) -> tuple[Status, str]:
+    """What a reply comes to: the comparison is made here, with what no sandbox has seen."""
+    raised = reply.get("raised")
+    if test.raises is not None:
+        if raised == test.raises:
+            return "passed", ""
+        said = f"raised {raised}" if raised else f"returned {_shown(reply.get('value'))}"
+        return "failed", f"{said}, expected {test.raises}"
+    if raised is not None:
+        return "error", f"{raised}: {reply.get('why')}"
+    if same(reply.get("value"), test.returns):
+        return "passed", ""
+    return "failed", f"returned {_shown(reply.get('value'))}, expected {_shown(test.returns)}"
+
+
+def same(said: Any, expected: Any) -> bool:
+    """Equality of JSON values: a list is a tuple, true is not 1, and numbers with a fraction may differ by rounding."""
+    if isinstance(said, bool) or isinstance(expected, bool):
+        return said is expected
+    if isinstance(said, float) or isinstance(expected, float):
+        if not (isinstance(said, int | float) and isinstance(expected, int | float)):
+            return False
+        try:
+            return math.isclose(said, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        except OverflowError:  # an integer that no float holds
+            return False
+    if isinstance(said, list) and isinstance(expected, list):
+        return len(said) == len(expected) and all(same(one, other) for one, other in zip(said, expected, strict=True))
+    if isinstance(said, dict) and isinstance(expected, dict):
+        return said.keys() == expected.keys() and all(same(said[key], expected[key]) for key in expected)
+    return type(said) is type(expected) and said == expected
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

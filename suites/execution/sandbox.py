@@ -1,0 +1,282 @@
+"""Where candidates run: containers without network or rights (`docker`), or a process of its own with limits (`process`).
+
+`process` is no isolation. Limits leave every readable file open, and the network where the kernel does not allow
+`unshare -rn`. NPROC does not bind root, so root is refused. It is for models that are trusted, and for tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from results_io import UserError
+
+INSIDE = Path(__file__).with_name("inside.py")
+PYTHON = ("-I", "-S")  # no environment, no user's packages, no packages at all
+LIMITS, ISOLATED = "limits, no isolation", "container"
+DIGEST = re.compile(r"[\w.:/-]+@sha256:[0-9a-f]{64}")
+NOBODY = "65534:65534"
+FLAGS = (  # of `docker run`; the rest of them are settings
+    "--network=none",
+    "--read-only",
+    "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m",
+    f"--user={NOBODY}",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+)
+MOST_REPLY = 1 << 20  # bytes of one reply: a candidate that answers more is ended
+FILE_BYTES, DESCRIPTORS = 1 << 20, 32  # that a process may write to one file, and have open
+WITHOUT_NETWORK = ("unshare", "-rn")
+KILLED_ABOVE = 128  # exit codes of docker that stand for a signal
+GRACE = 2.0  # seconds in which a process that closed its replies has to end
+
+
+class CannotStart(Exception):
+    """The sandbox itself did not start: nothing is known of the candidate."""
+
+
+class TimedOut(Exception):
+    """No reply in time."""
+
+
+class Ended(Exception):
+    """The process ended without a reply; `killed`: by a signal, of a limit or of its own."""
+
+    def __init__(self, code: int, killed: bool) -> None:
+        super().__init__(f"it ended with exit code {code} and gave no answer")
+        self.code, self.killed = code, killed
+
+
+class TooMuch(Exception):
+    """A reply of more than MOST_REPLY bytes."""
+
+
+class Sandbox(Protocol):
+    """Starts processes for candidates."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What an execution depends on besides the program: the kind of sandbox, its limits, its image."""
+        ...
+
+    def session(self, seconds: float) -> contextlib.AbstractContextManager[Session]:
+        """A process that waits for requests; `seconds` of computing in all. CannotStart if there is none."""
+        ...
+
+
+@dataclass
+class Session:
+    """One process: what it is sent, and where its replies come from."""
+
+    process: subprocess.Popen[bytes]
+    replies: int
+    _read: bytes = b""
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
+        """The reply to one request. TimedOut, Ended, or TooMuch without one; lines with another nonce are no reply."""
+        nonce = secrets.token_hex(16)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which reading finds out
+            self.process.stdin.write(json.dumps({**request, "nonce": nonce}).encode() + b"\n")
+            self.process.stdin.flush()
+        until = time.monotonic() + seconds
+        while True:
+            found = _reply(self._line(until), nonce)
+            if found is not None:
+                return found
+
+    def _line(self, until: float) -> bytes:
+        while b"\n" not in self._read:
+            if len(self._read) > MOST_REPLY:
+                raise TooMuch
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self.replies], [], [], left)[0]:
+                raise TimedOut
+            block = os.read(self.replies, 1 << 16)
+            if not block:
+                raise self._ended()
+            self._read += block
+        line, _, self._read = self._read.partition(b"\n")
+        return line
+
+    def _ended(self) -> Ended:
+        try:
+            code = self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:  # it closed its replies and goes on
+            return Ended(0, False)
+        return Ended(code, code < 0 or code > KILLED_ABOVE)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process with limits: a session of its own, `python -I -S`, an empty environment, a temporary folder, rlimits.
+
+    UserError for root.
+    """
+
+    memory_mib: int
+
+    def __post_init__(self) -> None:
+        if os.geteuid() == 0:
+            raise UserError(
+                "code.sandbox=process is refused to root, whom no limit of processes binds; run as another user, or use docker"
+            )
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {
+            "kind": "process",
+            "isolation": LIMITS,
+            "network": "cut" if _can_cut_network() else "open",
+            "python": sys.version.split()[0],
+            "memory_mib": self.memory_mib,
+        }
+
+    @contextlib.contextmanager
+    def session(self, seconds: float) -> Iterator[Session]:
+        prefix = WITHOUT_NETWORK if _can_cut_network() else ()
+        reading, writing = os.pipe()
+        limits = json.dumps(self.limits(seconds))
+        command = [*prefix, sys.executable, *PYTHON, "-c", INSIDE.read_text(encoding="utf-8"), str(writing), limits]
+        with tempfile.TemporaryDirectory(prefix="meridian-code-") as folder:
+            try:
+                yield from _opened(command, reading, writing, {"cwd": folder, "env": {}, "pass_fds": (writing,)})
+            finally:
+                os.close(reading)
+
+    def limits(self, seconds: float) -> dict[str, int]:
+        """By the names of `resource`: processor seconds, bytes of memory and files, descriptors, no core, no fork."""
+        return {
+            "RLIMIT_CPU": int(seconds) + 1,
+            "RLIMIT_AS": self.memory_mib << 20,
+            "RLIMIT_FSIZE": FILE_BYTES,
+            "RLIMIT_NOFILE": DESCRIPTORS,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_NPROC": 0,
+        }
+
+
+@dataclass(frozen=True)
+class Docker:
+    """`docker run` of an image that is named by its digest. UserError without docker, its daemon, or such an image."""
+
+    image: str | None
+    memory_mib: int
+    processes: int
+
+    def __post_init__(self) -> None:
+        if self.image is None or not DIGEST.fullmatch(self.image):
+            raise UserError(
+                f"code.image={self.image} is no image by digest; give one with Python as code.image=NAME@sha256:..., which "
+                "`docker images --digests` lists"
+            )
+        if shutil.which("docker") is None:
+            raise UserError(
+                "there is no docker on PATH; install it, or use code.sandbox=process for models that you trust"
+            )
+        asked = subprocess.run(["docker", "version", "--format", "{{.Server.Version}}"], capture_output=True, text=True)
+        if asked.returncode:
+            why = " ".join(asked.stderr.split())[:200]
+            raise UserError(
+                f"docker does not answer ({why}); start it, or use code.sandbox=process for models that you trust"
+            )
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        return {
+            "kind": "docker",
+            "isolation": ISOLATED,
+            "network": "cut",
+            "image": self.image,
+            "flags": list(self.flags),
+        }
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return (*FLAGS, f"--pids-limit={self.processes}", f"--memory={self.memory_mib}m")
+
+    def command(self, name: str) -> list[str]:
+        """The command of one container."""
+        run = ["docker", "run", "--rm", "--interactive", f"--name={name}", *self.flags, "--workdir=/tmp"]
+        return [*run, str(self.image), "python3", *PYTHON, "-c", INSIDE.read_text(encoding="utf-8"), "1", "{}"]
+
+    @contextlib.contextmanager
+    def session(self, seconds: float) -> Iterator[Session]:
+        name = f"meridian-{secrets.token_hex(8)}"
+        reading, writing = os.pipe()
+        try:
+            yield from _opened(self.command(name), reading, writing, {"stdout": writing})
+        finally:
+            os.close(reading)
+            subprocess.run(["docker", "rm", "--force", name], capture_output=True)  # its client's end does not end it
+
+
+def open_sandbox(kind: str, settings: Mapping[str, Any]) -> Sandbox:
+    """The sandbox of a kind, with the settings `code`. UserError as the kinds, and for another."""
+    if kind == "process":
+        return Process(settings["memory_mib"])
+    return Docker(settings["image"], settings["memory_mib"], settings["processes"])
+
+
+def _opened(command: Sequence[str], reading: int, writing: int, how: Mapping[str, Any]) -> Iterator[Session]:
+    """The session of a command, whose process group is killed afterwards. CannotStart with what it said on its error output."""
+    errors: IO[bytes]
+    with tempfile.TemporaryFile() as errors:
+        options: dict[str, Any] = {"stdout": subprocess.DEVNULL, **how}
+        try:
+            process: subprocess.Popen[bytes] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True, close_fds=True, **options
+            )
+        except OSError as error:
+            raise CannotStart(str(error)) from error
+        finally:
+            os.close(writing)
+        try:
+            yield Session(process, reading)
+        except CannotStart as error:
+            errors.seek(0)
+            said = " ".join(errors.read(1000).decode(errors="replace").split())
+            raise CannotStart(said or str(error)) from error
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+            process.wait()
+
+
+def _reply(line: bytes, nonce: str) -> Mapping[str, Any] | None:
+    """A line as a reply; None if it is none, or one to something else."""
+    try:
+        found = json.loads(line, parse_constant=_refused)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.get("nonce") == nonce else None
+
+
+def _refused(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+@cache
+def _can_cut_network() -> bool:
+    """Whether the kernel lets this user have a network of its own."""
+    if shutil.which(WITHOUT_NETWORK[0]) is None:
+        return False
+    return subprocess.run([*WITHOUT_NETWORK, "true"], capture_output=True).returncode == 0

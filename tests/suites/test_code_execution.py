@@ -1,0 +1,305 @@
+"""Programs in a sandbox: what they answer is compared outside, and escapes do not succeed. As another user where this is root."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from results_io import UserError
+from suites.execution import harness, program, sandbox
+from suites.execution.harness import ProgramTest, same, verdict
+from tests.suites import solutions
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+IMAGE = "python@sha256:" + "0" * 64
+ADD = [["ones", [1, 2], 3], ["twos", [2, 2], 4]]
+WORK = """
+import json, sys
+from suites.execution import harness, sandbox
+box = sandbox.Process(512)
+found = {"identity": dict(box.identity)}
+for name, (program, tests, timeout) in json.load(sys.stdin).items():
+    ran = harness.run(program, "f", [harness.ProgramTest(*one) for one in tests], box, timeout, 60.0)
+    found[name] = {"tests": dict(ran.tests), "why": dict(ran.why), "passed": ran.passed, "error": ran.error}
+print(json.dumps(found))
+"""
+FORGE = """
+import json, os
+def f(a, b):
+    for descriptor in range(1, 30):
+        for line in (b'passed\\n', b'{"nonce": "", "value": 3}\\n', b'{"value": 3}\\n', b'[' * 9000 + b'\\n'):
+            try:
+                os.write(descriptor, line)
+            except OSError:
+                pass
+    print("2 passed")
+    return -1
+"""
+ESCAPES = {  # the program; how its first test ends
+    "a right one": ("def f(a, b): return a + b", "passed"),
+    "a wrong one": ("def f(a, b): return a - b", "failed"),
+    "exit code 0": ("import os\ndef f(a, b): os._exit(0)", "error"),
+    "exit code 0 while it is loaded": ("import os\nos._exit(0)", "error"),
+    "SystemExit": ("import sys\ndef f(a, b): sys.exit(0)", "error"),
+    "forged replies": (FORGE, "failed"),
+    "an object that is equal to everything": (
+        "class E(int):\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(a, b): return E(9)",
+        "failed",
+    ),
+    "another json": ("import json\njson.dumps = lambda *a, **k: 'true'\ndef f(a, b): return 0", "timeout"),
+    "no JSON": ("def f(a, b): return {1, 2}", "error"),
+    "NaN": ("def f(a, b): return float('nan')", "error"),
+    "lists without end": ("def f(a, b):\n    x = []\n    for _ in range(10**5): x = [x]\n    return x", "error"),
+    "a loop": ("def f(a, b):\n    while True: pass", "timeout"),
+    "sleep": ("import time\ndef f(a, b): time.sleep(99)", "timeout"),
+    "a fork": ("import os\ndef f(a, b):\n    os.fork()\n    return a + b", "error"),
+    "a thread": ("import _thread\ndef f(a, b):\n    _thread.start_new_thread(print, ())\n    return a + b", "error"),
+    "memory": ("def f(a, b): return len('x' * 10**10)", "error"),
+    "an answer of ten million signs": ("def f(a, b): return 'x' * 10**7", "error"),
+    "a large file": ("def f(a, b):\n    open('x', 'wb').write(b'x' * 10**7)\n    return a + b", "error"),
+    "a signal": ("import os\ndef f(a, b): os.kill(os.getpid(), 9)", "killed"),
+    "a crash": ("import ctypes\ndef f(a, b): ctypes.string_at(0)", "killed"),
+    "standard input": ("def f(a, b): return input()", "error"),
+    "its limits": (
+        "import resource\ndef f(a, b):\n    resource.setrlimit(resource.RLIMIT_NPROC, (9, 9))\n    return a + b",
+        "error",
+    ),
+    "no function": ("f = 3", "error"),
+    "no program": ("def f(a, b) return", "error"),
+}
+
+
+def as_another_user(work: dict) -> dict:
+    """The harness in a process that is not root's; its tests cannot be run by root, whom no limit of processes binds."""
+    python, how = sys.executable, {}
+    if os.geteuid() == 0:  # who may not read what belongs to root: its Python neither
+        python = shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin") or ""
+        version = python and subprocess.run(
+            [python, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True
+        )
+        if not version or version.stdout.strip() != b"True":
+            pytest.skip("this is root, and there is no Python of 3.11 that others can run")
+        how = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    environment = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [python, "-c", WORK], input=json.dumps(work), capture_output=True, text=True, cwd="/", env=environment, **how
+    )
+    if "Permission denied" in done.stderr or "No module named 'suites'" in done.stderr:
+        pytest.skip("the repository stands where only root can read it")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def escaped() -> dict:
+    slow = {"a loop", "sleep", "another json"}
+    return as_another_user(
+        {
+            name: (text, ADD[:1] if name in slow else ADD, 1.0 if name in slow else 20.0)
+            for name, (text, _) in ESCAPES.items()
+        }
+    )
+
+
+@pytest.mark.slow
+def test_only_the_right_program_passes_and_no_escape_succeeds(escaped):
+    assert {name: escaped[name]["tests"]["ones"] for name in ESCAPES} == {
+        name: end for name, (_, end) in ESCAPES.items()
+    }
+    assert [name for name in ESCAPES if escaped[name]["passed"]] == ["a right one"]
+    assert all(escaped[name]["error"] is None for name in ESCAPES)  # the sandbox started each time
+    assert escaped["exit code 0"]["why"]["twos"] == "it ended with exit code 0 and gave no answer"
+    assert escaped["identity"]["isolation"] == "limits, no isolation"
+
+
+@pytest.mark.slow
+def test_the_process_has_no_environment_and_where_the_kernel_allows_no_network(escaped):
+    found = as_another_user(
+        {
+            "environment": ("import os\ndef f(): return sorted(set(os.environ) - {'LC_CTYPE'})", [["x", [], []]], 20.0),
+            "network": (
+                "import socket\ndef f():\n    socket.create_connection(('127.0.0.1', 9), 1)",
+                [["x", [], None, "ConnectionRefusedError"]],
+                20.0,
+            ),
+        }
+    )
+    assert found["environment"]["tests"] == {"x": "passed"}
+    assert found["network"]["tests"] == {"x": "failed" if found["identity"]["network"] == "cut" else "passed"}
+
+
+@pytest.mark.slow
+def test_every_problem_that_ships_is_solved_by_its_solution_and_not_by_a_constant():
+    from suites import declaration
+    from suites.execution import problems
+
+    suite, work = declaration.load("x01_small_functions"), {}
+    for item in suite.items:
+        tests = [[one.name, list(one.args), one.returns, one.raises] for one in problems.of_item(item)]
+        for kind, body in (("right", solutions.RIGHT[item.id]), ("wrong", solutions.WRONG)):
+            work[f"{kind} {item.id}"] = (f"{item.prompt}{body}\nf = solution\n", tests, 20.0)
+    found = as_another_user(work)
+    assert len(suite.items) == 24
+    assert {name for name, one in found.items() if one.get("passed")} == {f"right {item.id}" for item in suite.items}
+
+
+def test_root_is_refused(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UserError, match="process is refused to root"):
+        sandbox.open_sandbox("process", {"memory_mib": 512})
+
+
+# --- docker ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def docker(tmp_path, monkeypatch):
+    """A `docker` on PATH that notes what it is asked and runs the command itself; `down` makes it refuse."""
+    log, down = tmp_path / "asked.jsonl", tmp_path / "down"
+    fake = tmp_path / "bin" / "docker"
+    fake.parent.mkdir()
+    fake.write_text(
+        f"""#!{sys.executable} -IS
+import json, os, sys
+asked = sys.argv[1:]
+open({str(log)!r}, "a").write(json.dumps(asked) + "\\n")
+refused = open({str(down)!r}).read() if os.path.exists({str(down)!r}) else ""
+if asked[0] in refused.split():
+    sys.exit("Cannot connect to the Docker daemon")
+if asked[0] == "run":
+    command = asked[asked.index({IMAGE!r}) + 1:]
+    os.execv(sys.executable, [sys.executable, *command[1:]])
+"""
+    )
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}{os.environ['PATH']}")
+
+    class Fake:
+        @property
+        def asked(self):
+            return [json.loads(line) for line in log.read_text().splitlines()]
+
+        def refuse(self, *commands):
+            down.write_text(" ".join(commands))
+
+    return Fake()
+
+
+SETTINGS = {"image": IMAGE, "memory_mib": 512, "processes": 64}
+TESTS = [ProgramTest(name, args, returns) for name, args, returns in ADD]
+
+
+def test_a_container_has_no_network_and_no_rights_and_is_taken_away(docker):
+    box = sandbox.open_sandbox("docker", SETTINGS)
+    ran = harness.run("print('passed')\ndef f(a, b): return 3", "f", TESTS, box, 20.0, 60.0)
+    assert (ran.tests, ran.passed) == ({"ones": "passed", "twos": "failed"}, False)
+    version, run, rm = docker.asked
+    assert (
+        version[0] == "version"
+        and run[-7] == "python3"
+        and run[-6:-3] == ["-I", "-S", "-c"]
+        and run[-2:] == ["1", "{}"]
+    )
+    name = run[3].removeprefix("--name=")
+    assert run[: run.index(IMAGE)] == [
+        "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only",
+        "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m", "--user=65534:65534", "--cap-drop=ALL",
+        "--security-opt=no-new-privileges", "--pids-limit=64", "--memory=512m", "--workdir=/tmp",
+    ]  # fmt: skip
+    assert rm == ["rm", "--force", name]
+    assert box.identity["image"] == IMAGE and box.identity["network"] == "cut"
+
+
+def test_a_container_that_is_too_slow_is_replaced_for_the_other_tests(docker):
+    box = sandbox.open_sandbox("docker", SETTINGS)
+    text = "def f(a, b):\n    while a == 1: pass\n    return a + b"
+    ran = harness.run(text, "f", TESTS, box, 2.0, 60.0)
+    assert ran.tests == {"ones": "timeout", "twos": "passed"}
+    assert [one[0] for one in docker.asked] == ["version", "run", "rm", "run", "rm"]
+
+
+def test_a_container_that_does_not_start_is_an_error_and_no_failure(docker):
+    box = sandbox.open_sandbox("docker", SETTINGS)
+    docker.refuse("run")
+    ran = harness.run("def f(a, b): return a + b", "f", TESTS, box, 20.0, 60.0)
+    assert ran.error == "the sandbox did not start: Cannot connect to the Docker daemon"
+    assert (ran.tests, ran.passed) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("image", "refused", "said"),
+    [
+        (None, (), "code.image=None is no image by digest"),
+        ("python:3.12", (), "code.image=python:3.12 is no image by digest"),
+        (IMAGE, ("version",), r"docker does not answer \(Cannot connect"),
+    ],
+)
+def test_no_container_without_a_digest_or_a_daemon(docker, image, refused, said):
+    docker.refuse(*refused)
+    with pytest.raises(UserError, match=said):
+        sandbox.open_sandbox("docker", {**SETTINGS, "image": image})
+
+
+def test_no_container_without_docker(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="there is no docker on PATH"):
+        sandbox.open_sandbox("docker", SETTINGS)
+
+
+@pytest.mark.slow
+def test_a_real_container():
+    """With any image of Python that is here by its digest."""
+    listed = shutil.which("docker") and subprocess.run(
+        ["docker", "images", "--digests", "--format", "{{.Repository}}@{{.Digest}}"], capture_output=True, text=True
+    )
+    found = [
+        line
+        for line in (listed.stdout if listed else "").split()
+        if sandbox.DIGEST.fullmatch(line) and "python" in line
+    ]
+    if not found:
+        pytest.skip("no docker daemon with an image of Python")
+    box = sandbox.open_sandbox("docker", {**SETTINGS, "image": found[0]})
+    text = "import os\ndef f(a, b): return [os.getuid(), sorted(os.listdir('/sys/class/net'))]"
+    ran = harness.run(text, "f", [ProgramTest("user", [1, 2], [NOBODY, ["lo"]])], box, 20.0, 120.0)
+    assert ran.tests == {"user": "passed"}, ran
+
+
+# --- verdicts and programs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "equal"),
+    [
+        (1, 1, True), (1.0, 1, True), (True, 1, False), (0, False, False), ("1", 1, False), (None, 0, False),
+        ([1, [2]], [1, [2.0]], True), ([1], [1, 1], False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False),
+        (0.1 + 0.2, 0.3, True), (0.31, 0.3, False), (10**400, 1.5, False),
+    ],
+)  # fmt: skip
+def test_equality_is_that_of_json(said, expected, equal):
+    assert same(said, expected) is equal
+
+
+def test_an_error_that_is_asked_for_passes_and_another_one_fails():
+    wanted = ProgramTest("x", [], raises="ValueError")
+    assert verdict(wanted, {"raised": "ValueError"}) == ("passed", "")
+    assert verdict(wanted, {"raised": "KeyError"}) == ("failed", "raised KeyError, expected ValueError")
+    assert verdict(wanted, {"value": 3})[0] == "failed"
+    assert verdict(ProgramTest("x", [], 3), {"raised": "KeyError", "why": "'a'"}) == ("error", "KeyError: 'a'")
+
+
+def test_the_program_is_the_fenced_block_the_output_or_the_continuation():
+    head = 'def f(a):\n    """Return a."""\n'
+    fenced = "Sure:\n```python\ndef f(a):\n    return a\n```\nwhich returns a.\n```\nf(1)\n```"
+    assert program.of_output(head, fenced, "f") == "def f(a):\n    return a\n"
+    assert program.of_output(head, "def f(a): return a", "f") == "def f(a): return a"
+    assert program.of_output(head, "    return a\n", "f") == head + "    return a\n"
+    assert program.of_output(head, "```\n    return a\n```", "f") == head + "    return a\n"

@@ -1,0 +1,245 @@
+"""What a model knows better than it should: oracles of exposure and loss gaps, canaries of the catalogue, passages."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+
+from results_io import UserError
+from scripts import freeze_suites
+from suites import declaration, lock, schema
+from suites.contamination import canary, loss_gap, overlap, passages
+from suites.contamination.loss_gap import Reworded
+from suites.item import Item, ItemVariant
+from suites.models.base import Likelihood
+from tests.suites.scripted import ScriptedModel, suite
+
+GUID = "1b4e28ba-2fa1-4d2c-883f-0016d3cca427"
+
+
+# --- 194 -------------------------------------------------------------------------------------------------------------
+
+
+def test_exposure_of_the_first_of_1024_and_of_rank_50():
+    best = canary.exposure([-2.0] * 1023, -1.0)
+    assert best.value == 10 and best.p_value == pytest.approx(0.000977, abs=5e-7) and best.detail["rank"] == 1
+    rank = canary.exposure([-1.0] * 49 + [-3.0] * 950, -2.0)
+    assert (rank.detail["rank"], rank.p_value) == (50, 0.05)
+    assert rank.value == pytest.approx(4.321928, abs=5e-7)
+
+
+def test_ties_take_the_worst_rank_and_no_others_are_undefined():
+    tied = canary.exposure([-1.0, -1.0, -2.0], -1.0)
+    assert (tied.detail["rank"], tied.p_value) == (3, 0.75) and tied.value == pytest.approx(math.log2(4 / 3))
+    assert canary.exposure([], -1.0).status == "undefined"
+
+
+def test_p_of_a_canary_that_was_never_read_is_uniform():
+    rng = random.Random(0)
+    p = [canary.exposure([rng.random() for _ in range(19)], rng.random()).p_value for _ in range(2000)]
+    for level in (0.05, 0.25, 0.5):  # within three standard errors of a share of 2000
+        assert abs(sum(one <= level for one in p) / 2000 - level) < 3 * math.sqrt(level * (1 - level) / 2000)
+
+
+class Reader(ScriptedModel):
+    """Likelier by `known` nats where the line holds a text that it has read."""
+
+    def __init__(self, read, **rest):
+        super().__init__({}, capabilities=("generation", "logprobs"), **rest)
+        self.read = read
+
+    def loglikelihood(self, pairs):
+        known = [any(text in first + rest for text in self.read) for first, rest in pairs]
+        return [
+            Likelihood(5.0 * one - 40.0 - len(rest) % 7 / 10, False, 8)
+            for one, (_, rest) in zip(known, pairs, strict=True)
+        ]
+
+
+def test_a_model_that_has_read_the_line_gives_it_the_first_rank():
+    own = canary.of_suite("mine", GUID)
+    read = canary.measure(Reader([GUID]), own)
+    assert (read.detail["rank"], read.n, read.p_value) == (1, 999, 0.001)
+    assert canary.measure(Reader([]), own).detail["rank"] == 1000  # all alike: the worst rank
+    assert canary.measure(Reader([], unknown=["canary"]), own).status == "not_applicable"
+
+
+def test_without_log_probabilities_only_a_verbatim_continuation_shows_something():
+    own = canary.of_suite("mine", GUID)
+    half = own.line[: len(own.line) - len(GUID) // 2]
+    said = canary.measure(ScriptedModel({half: own.line[len(half) :] + " and on"}), own)
+    assert (said.value, said.unit) == (1.0, "verbatim continuation")
+    other = canary.measure(ScriptedModel({half: "something else"}), own)
+    assert other.value == 0 and "shows nothing" in other.assumptions[0]
+    assert canary.measure(ScriptedModel({}), own).status == "error"
+
+
+def test_canaries_are_drawn_from_a_seed_in_the_form_of_a_guid():
+    assert canary.drawn("seed", "a") == canary.drawn("seed", "a") != canary.drawn("seed", "b")
+    drawn = [canary.drawn("seed", "a"), *canary.random_guids(50, 1)]
+    assert len(set(drawn)) == 51 and all(canary.GUID.fullmatch(one) for one in drawn)
+
+
+def test_every_suite_has_a_canary_of_its_own_in_readme_and_lock_and_in_no_prompt():
+    guids = {}
+    for name in declaration.names():
+        own = declaration.read(declaration.find(name)).data["canary"]
+        header, _, items = (declaration.find(name) / lock.FILE).read_text().partition("\n")
+        line = canary.of_suite(name, own).line
+        assert json.loads(header)["canary"] == line and f"- {line}\n" in freeze_suites.README.read_text()
+        assert own not in items and "canary of" not in items
+        guids[name] = own
+    assert len(set(guids.values())) == len(guids)
+    assert freeze_suites.README.read_text() == freeze_suites.readme()
+
+
+def test_a_canary_may_be_added_to_a_frozen_suite_and_not_changed(tmp_path):
+    text = """id: mine\nversion: 1.0.0\ntitle: t\ndescription: d\nmode: A3\ncontexts: [extraction]\nrequires: [generation]
+legs: [{name: greedy}]\nparameters: {must_not: [x]}\ntrace: {strategy: none}\nminimum: 1\ngate: null
+items: [{id: a, prompt: b}]\n"""
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    assert freeze_suites.main([str(tmp_path)]) == 0
+    before = declaration.load(tmp_path)
+    path.write_text(f"{text}canary: {GUID}\n")
+    with pytest.raises(UserError, match="the canary was edited without a new version"):
+        declaration.load(tmp_path)
+    assert freeze_suites.main([str(tmp_path)]) == 0
+    after = declaration.load(tmp_path)
+    assert (after.sha256, before.canary, after.canary) == (before.sha256, None, GUID)
+    path.write_text(f"{text}canary: {GUID.replace('1b4e', '2c5f')}\n")
+    assert freeze_suites.main([str(tmp_path)]) == 2
+    path.write_text(f"{text}canary: no guid\n")
+    with pytest.raises(UserError, match="canary"):
+        declaration.read(tmp_path)
+    assert "canary" in schema.published("suite")["properties"]
+
+
+# --- 193 -------------------------------------------------------------------------------------------------------------
+
+
+def test_sign_flips_of_six_gaps():
+    gaps = [0.3, 0.1, 0.25, -0.05, 0.2, 0.15]
+    found = loss_gap.sign_flips(gaps)
+    assert found.value == pytest.approx(0.158333, abs=5e-7) and found.p_value == 0.03125
+    from suites.statistics import permutation
+
+    assert permutation.paired_difference([0] * 6, gaps, seed=0).p_value == 0.0625
+    assert loss_gap.mean_gap(gaps).status == "insufficient_data"  # 20 are needed
+
+
+def test_pairs_of_a_cluster_flip_together():
+    """Two copies of each of four gaps are as much as four: the smallest one-sided p is 1/16, not 1/256."""
+    found = loss_gap.sign_flips([1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0], ["a", "a", "b", "b", "c", "c", "d", "d"])
+    assert (found.p_value, found.value, found.n) == (1 / 16, 2.5, 8)
+
+
+def pairs(count, prefix="item"):
+    return [
+        Reworded(f"{prefix}{k}", f"the {prefix} {k} stands on a hill", f"on a hill the {prefix} {k} stands", f"{k}")
+        for k in range(count)
+    ]
+
+
+def test_originals_that_were_read_stand_out_beyond_a_reference_and_beyond_fresh_ones():
+    own, fresh = pairs(24), pairs(24, "fresh")
+    model = Reader([pair.original for pair in own])
+    found = loss_gap.measure(model, own, Reader([]), fresh)
+    assert found.gap.value == pytest.approx(5 / 8, abs=0.05)  # 5 nats over 8 tokens
+    assert found.beyond_reference.value == pytest.approx(5 / 8) and found.beyond_reference.p_value < 0.001
+    assert found.beyond_fresh.value == pytest.approx(5 / 8, abs=0.05) and found.beyond_fresh.p_value < 0.001
+    assert found.descriptive is None and found.gap.ci.low < found.gap.value < found.gap.ci.high
+    alone = loss_gap.measure(model, own)
+    assert alone.descriptive == loss_gap.ALONE and alone.beyond_reference is None
+
+
+def test_lengths_that_differ_are_left_out_and_few_pairs_are_insufficient():
+    own = [*pairs(19), Reworded("long", "one two three four", "one two three four five six", "long")]
+    found = loss_gap.measure(Reader([]), own, Reader([]), pairs(30))
+    assert (found.gap.status, found.gap.n) == ("insufficient_data", 19)
+    assert found.gap.excluded == {"length differs": 1} and found.beyond_fresh is None
+    few = loss_gap.measure(Reader([]), pairs(20), None, pairs(5)).beyond_fresh
+    assert few.status == "insufficient_data" and "20 pairs and 5 fresh ones" in few.reason
+
+
+def test_a_suite_s_own_rewordings_are_its_pairs():
+    items = [
+        Item("a", "Mary gave the ring to", cluster="m"),
+        Item("a-other", "It is Mary who gave the ring to", variant=ItemVariant("template", "a")),
+        Item("a-like", "The ring Mary gave to", variant=ItemVariant("template", "a")),
+        Item("a-typo", "Mray gave the ring to", variant=ItemVariant("char_swap", "a")),
+    ]
+    assert loss_gap.of_suite(suite(items)) == [Reworded("a", items[0].prompt, items[2].prompt, "m")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"item": "a"}', "line 1 is no pair"),
+        ("[1]", "line 1 is no pair"),
+        ('{"item": "a", "original": "x", "paraphrase": 3}', "line 1 has a value that is no text"),
+    ],
+)
+def test_a_file_of_another_form_is_refused(tmp_path, text, said):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(text)
+    with pytest.raises(UserError, match=said):
+        loss_gap.read(path)
+
+
+# --- 191 and 192 -----------------------------------------------------------------------------------------------------
+
+
+def test_the_place_of_an_overlap_is_the_first_one(tmp_path):
+    words = [f"w{k}" for k in range(30)]
+    (tmp_path / "a.txt").write_text("x y z " + " ".join(words[:20]))
+    (tmp_path / "b.jsonl").write_text('{"t": "q"}\n\n' + json.dumps({"t": "p " + " ".join(words[15:])}) + "\n")
+    found = overlap.overlap({"one": " ".join(words[:13]), "two": " ".join(words[16:]), "no": "n " * 9}, tmp_path).items
+    assert [item.place for item in found] == [overlap.Place("a.txt", None, 3), overlap.Place("b.jsonl", 3, 2), None]
+    assert found[0].gram == " ".join(words[:13]) and found[2].gram is None
+    whole = overlap.overlap({"s one": " ".join(words[:13]), "t two": "n " * 9}, tmp_path)
+    part = overlap.part(whole, {"t two": "two"})
+    assert [item.item for item in part.items] == ["two"] and (part.flagged.value, part.documents) == (0.0, 3)
+
+
+def test_the_labelled_pairs_set_the_threshold():
+    kinds = [kind for kind, _, _ in passages.labelled()]
+    assert (kinds.count("duplicate"), kinds.count("other")) == (40, 40)
+    limit = passages.threshold()
+    sides = {kind: [] for kind in set(kinds)}
+    for kind, first, second in passages.labelled():
+        sides[kind].append(overlap.jaccard(overlap.shingles(first), overlap.shingles(second)))
+    assert limit.value in sides["duplicate"]
+    assert limit.sensitivity.value == sum(x >= limit.value for x in sides["duplicate"]) / 40
+    assert limit.specificity.value == sum(x < limit.value for x in sides["other"]) / 40
+
+
+def test_passages_are_lines_blocks_and_records_cut_to_the_longest_item(tmp_path):
+    (tmp_path / "a.md").write_text("one two\nthree\n\nfour five six seven eight\n")
+    (tmp_path / "b.jsonl").write_text('{"t": ["nine", "ten"]}\n')
+    found = [(one.text, one.file, one.line) for one in passages.of_corpus(tmp_path, 4)]
+    assert found == [
+        ("one two", "a.md", 1), ("three", "a.md", 2), ("one two\nthree", "a.md", 1), ("four five six seven", "a.md", 4),
+        ("six seven eight", "a.md", 4), ("nine", "b.jsonl", 1), ("ten", "b.jsonl", 1),
+    ]  # fmt: skip
+    assert passages.count(tmp_path, 4, 3) == 4 and passages.count(tmp_path, 4, 100) == 7
+
+
+def test_near_duplicates_are_found_across_chunks(tmp_path, monkeypatch):
+    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
+    monkeypatch.setattr(passages, "CHUNK", 2)
+    item = "the old clock in the town hall loses three minutes every day of the year"
+    near = item.replace("town", "city")
+    (tmp_path / "a.txt").write_text(f"nothing here\nmore of it\n{near}\n{item}\n")
+    (tmp_path / "b.txt").write_text("another text that is about other things in other words than those")
+    found = passages.near_duplicates({"x": item, "short": "a b c"}, tmp_path)
+    by_line = {pair.passage.line: pair.jaccard for pair in found.pairs if "\n" not in pair.passage.text}
+    # 15 words have 11 shingles; a changed word is in five of them: 6 are shared of 16
+    assert by_line[4] == 1.0 and 3 not in by_line and passages.threshold().value > 6 / 16
+    assert found.flagged.value == 1.0 and found.flagged.excluded == {"under 5 tokens": 1}
+    assert not found.embedded and found.pairs[0].cosine is None
+    embedded = passages.near_duplicates({"x": item}, tmp_path, lambda texts: [[1.0, 0.0]] * len(texts))
+    assert {pair.cosine for pair in embedded.pairs} == {1.0} and len(embedded.pairs) == passages.KEPT
