@@ -1056,7 +1056,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-RATES = (*range(101, 117), 186, 187, 188)  # of failure modes and of safety suites: one form
+RATES = (*range(101, 117), 186, 187, 188, 195, 196)  # of failure modes and of safety suites: one form
 BEHAVIOUR: Mapping[str, type] = {
     **{str(number): FailureMode for number in RATES},
     "121": ChoiceLikelihoods,
