@@ -19,6 +19,7 @@ python run.py verify from=<results>                      is a certificate still 
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py drift series=pocket-demo                does it say something else than it said before?
 python run.py judge do=validate judge=demo             may a judge be believed? which of two models does it prefer?
+python run.py shadow follow=traffic.jsonl              is a candidate worse on live traffic that nobody is shown?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
@@ -51,6 +52,7 @@ from meridian.commands import (
     judge,
     run,
     serve,
+    shadow,
     suites,
     verify,
 )
@@ -68,6 +70,7 @@ COMMANDS = {
     "verify": verify.command,
     "drift": drift.command,
     "judge": judge.command,
+    "shadow": shadow.command,
     "serve": serve.command,
 }  # fmt: skip
 
