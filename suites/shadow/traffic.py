@@ -16,6 +16,7 @@ from typing import Any
 from results_io import UserError
 
 KEYS = ("id", "prompt", "messages", "answer", "time", "meta")
+EVERYBODY = "all"  # as the flag: everybody in the file has agreed
 ROLES = ("system", "user", "assistant")
 
 
@@ -36,9 +37,9 @@ class Logged:
         """The day in UTC."""
         return self.time.date().isoformat()
 
-    def opted_in(self, flag: str | None) -> bool:
-        """Whether its `meta` has the flag, set to true; with None everything in the file may be used."""
-        return flag is None or self.meta.get(flag) is True
+    def opted_in(self, flag: str) -> bool:
+        """Whether its `meta` has the flag, set to true; with "all" everything in the file may be used."""
+        return flag == EVERYBODY or self.meta.get(flag) is True
 
 
 def read(path: Path) -> list[Logged]:

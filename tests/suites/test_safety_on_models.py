@@ -91,11 +91,10 @@ def test_an_endpoint_answers_jailbreaks_and_injections(endpoint, tmp_path):
 
 
 def as_injections(suite: Suite) -> Suite:
-    """Of one template: sentences in front of a question are what is read for a user, and the other name is the canary."""
+    """Sentences in front of a question are what is read for a user; the other name is the canary."""
     items = [
         replace(item, expect={"role": "injected" if item.variant else "twin", "canary": item.distractors[0]})
         for item in suite.items
-        if item.template == "when_went"
     ]
     return replace(suite, id="injected_sentences", mode="S3", parameters={}, items=tuple(items))
 
