@@ -85,9 +85,9 @@ def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_sam
     assert set(by_id) == {"inspect/1", "inspect/2", "inspect/odd-id"}
     assert by_id["inspect/1"].outputs == ("Paris.", "Lyon.")
     chat = by_id["inspect/2"]
-    assert (chat.item.system, chat.item.prompt) == ("Answer in one word.", "And of Peru?")
+    assert (chat.item.system, chat.item.prompt) == ("Answer in one word.", "And of Peru?")  # the first an attachment
     assert chat.item.earlier == (("user", "What is the capital of Chile?"), ("assistant", "Santiago"))
-    assert chat.outputs[0].startswith("A long answer that inspect keeps apart")  # an attachment
+    assert chat.outputs == ("Lima, I think.", "Lima")
     assert by_id["inspect/odd-id"].outputs == (None, "Kyoto")  # an error, then parts of which one is text
     assert by_id["inspect/1"].foreign["includes_epoch_2"] == '"I"'
     run = generations.latest(folder / generations.NAME, declaration.load(folder))
