@@ -201,7 +201,10 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
         except (KeyError, IndexError, TypeError) as error:
             raise UserError(f"line {number} of the scores of {name} lacks {error}; score the run again") from error
         _require_kinds(f"line {number} of the scores of {name}", (suite, item, cluster), (failed, first["correct"]))
-        of_refusals = {"refusals": _set_of(line["detection"]), "heuristic": line["detection"].get("tier") == "heuristic"}
+        of_refusals = {
+            "refusals": _set_of(line["detection"]),
+            "heuristic": line["detection"].get("tier") == "heuristic",
+        }
         suites.setdefault(suite, {})[item] = ScoredItem(identity, cluster, outcomes, excused, sure, **of_refusals)
     if not suites:
         raise UserError(f"{name} has no scored items; expected a run with at least one suite: run the suites first")
@@ -511,7 +514,9 @@ def _refused(suite: str, pair: Matched, settings: Mapping[str, Any]) -> list[Met
         return []
     margin = settings["margins"].get(suite, settings["margin"])
     heuristic = any(item.heuristic for side in pair for item in side.values())
-    doubt = UNLOCKED if heuristic and not (quality.known(quality.SETS[OF_REFUSALS]) or {}).get("locked", False) else None
+    doubt = (
+        UNLOCKED if heuristic and not (quality.known(quality.SETS[OF_REFUSALS]) or {}).get("locked", False) else None
+    )
     found = []
     for analysed, lost in ((pair, 0), _as_losses(pair, "pass_rate")):
         if analysed is None:

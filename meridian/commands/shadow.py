@@ -103,7 +103,9 @@ def _deployed_judge(context: RunContext, candidate: ModelUnderTest) -> Judge | N
 
     opened = judge.judges(context, "pairs")
     if len(opened) > 1:
-        raise UserError("shadow needs one judge; name one of the demo with judge.planted, for example judge.planted=fair")
+        raise UserError(
+            "shadow needs one judge; name one of the demo with judge.planted, for example judge.planted=fair"
+        )
     judging.refuse_itself(opened[0], {candidate.name: candidate.identity}, allowed=False)
     why = passport.why_not(context.results / judge.FOLDER, opened[0].fingerprint, opened[0].rubric.sha256)
     if why is not None:

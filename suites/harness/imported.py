@@ -72,7 +72,9 @@ def write(found: Imported, folder: Path) -> Path:
     """
     folder = Path(folder)
     if repeats := {len(one.said) for one in found.items} - {len(found.items[0].said)}:
-        raise UserError(f"items have {sorted({len(found.items[0].said), *repeats})} repeats; import a run with as many of each")
+        raise UserError(
+            f"items have {sorted({len(found.items[0].said), *repeats})} repeats; import a run with as many of each"
+        )
     suite = _suite(found, folder)
     identity = {"kind": "imported", **found.source}
     name = found.source["model"]
@@ -144,7 +146,9 @@ def _record(log: GenerationLog, suite: Suite, found: Imported) -> None:
             lines.append(log.generation(suite, slot, request, output, cache.key(log.identity, request), cached=False))
     for name, one in scored.items():
         right = frozenset(place for place, choice in enumerate(one.item.choices) if choice in one.item.answers)
-        words = tuple(max(1, len(choice.split())) for choice in one.item.choices)  # the file does not say how many tokens
+        words = tuple(
+            max(1, len(choice.split())) for choice in one.item.choices
+        )  # the file does not say how many tokens
         lines.append(log.likelihood(suite, name, ChoiceScores(one.item.choices, one.logprobs, words, right)))
     log.add(lines)
     log.finish(run)
@@ -156,7 +160,9 @@ def read(path: Path) -> Imported:
 
     readers = {".jsonl": lm_eval_samples.run_of, ".eval": inspect_log.run_of}
     if (reader := readers.get(Path(path).suffix)) is None:
-        raise UserError(f"{path} is neither lm-eval's samples file (.jsonl) nor inspect's log (.eval); give one of these")
+        raise UserError(
+            f"{path} is neither lm-eval's samples file (.jsonl) nor inspect's log (.eval); give one of these"
+        )
     return reader(Path(path))
 
 

@@ -83,4 +83,3 @@ def check(suite: Suite) -> None:
     """UserError unless every item says whether it is an attack or a plain request."""
     for item in suite.items:
         rates.check_role(suite.id, item, ("attack", "plain"))
-

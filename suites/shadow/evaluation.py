@@ -143,7 +143,9 @@ def _pair(texts: Mapping[str, Any]) -> Pair:
     turns += [(role, text) for role, text in texts["earlier"]]
     shown = "\n".join(f"{role}: {text}" for role, text in [*turns, ("user", texts["prompt"])])
     question = shown if turns else texts["prompt"]
-    return Pair(texts["request"], Asked(question, _sha256(question), texts["request"]), texts["candidate"], texts["live"])
+    return Pair(
+        texts["request"], Asked(question, _sha256(question), texts["request"]), texts["candidate"], texts["live"]
+    )
 
 
 def _sha256(text: str) -> str:

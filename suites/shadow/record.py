@@ -72,7 +72,11 @@ class Record:
         if known is None:
             (self.stream.started,) = self._writer.append([_line(STARTED, **facts)])
             return
-        differs = [name for name, value in facts.items() if results_io.canonical(known.get(name)) != results_io.canonical(value)]
+        differs = [
+            name
+            for name, value in facts.items()
+            if results_io.canonical(known.get(name)) != results_io.canonical(value)
+        ]
         if differs:
             raise UserError(
                 f"{self.folder} is the record of another {differs[0]} than this run has; go on with that one, or begin another "
@@ -102,7 +106,9 @@ class Record:
         return len(over)
 
     def _write_texts(self) -> None:
-        lines = "".join(f"{json.dumps(one, ensure_ascii=False, sort_keys=True)}\n" for one in self.stream.texts.values())
+        lines = "".join(
+            f"{json.dumps(one, ensure_ascii=False, sort_keys=True)}\n" for one in self.stream.texts.values()
+        )
         results_io.write_text(self.folder / TEXTS, lines)
 
 

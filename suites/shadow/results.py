@@ -48,7 +48,9 @@ def metrics(stream: Stream, expected: Mapping[str, float | None]) -> list[Metric
     for name in detectors.DETECTORS:
         differing = [line for line in lines if line["candidate"][name] != line["live"][name]]
         doubt = _doubt(name)
-        found.append(_metric(f"{name}.differs", differing, lambda line, name=name: line["candidate"][name], HALF, doubt))
+        found.append(
+            _metric(f"{name}.differs", differing, lambda line, name=name: line["candidate"][name], HALF, doubt)
+        )
         if (p0 := expected.get(name)) is not None:
             found.append(_metric(f"{name}.rate", lines, lambda line, name=name: line["candidate"][name], p0, doubt))
     decided = [
@@ -67,7 +69,12 @@ def watch(found: Sequence[Metric], alpha: float) -> dict[str, Watched]:
 
 
 def write(
-    folder: Path, stream: Stream, pass_: Pass, settings: Mapping[str, Any], subject: Mapping[str, Any], suite: str | None
+    folder: Path,
+    stream: Stream,
+    pass_: Pass,
+    settings: Mapping[str, Any],
+    subject: Mapping[str, Any],
+    suite: str | None,
 ) -> tuple[Path, list[str]]:
     """Write 189; returns its path and the metrics that alarm with the candidate worse."""
     found = metrics(stream, settings["expected"])
@@ -83,11 +90,18 @@ def write(
         "kind": KIND,
         "subject": dict(subject),
         "environment": environment.of_judging(),
-        "n": {**asdict(pass_), "recorded": len(stream.sampled), "judged": len(stream.verdicts), "failing": len(failing)},
+        "n": {
+            **asdict(pass_),
+            "recorded": len(stream.sampled),
+            "judged": len(stream.verdicts),
+            "failing": len(failing),
+        },
         "alarms": alarms,
         "worse": worse,
         "data": {
-            "settings": {name: settings[name] for name in ("rate", "budget", "alpha", "retention", "opt_in", "expected")},
+            "settings": {
+                name: settings[name] for name in ("rate", "budget", "alpha", "retention", "opt_in", "expected")
+            },
             "days": {one.name: _days(one, watched[one.name]) for one in found},
             "redacted": _redacted(stream),
             "failing": failing,
@@ -100,7 +114,9 @@ def write(
     return path, worse
 
 
-def _metric(name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above") -> Metric:
+def _metric(
+    name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above"
+) -> Metric:
     outcomes, days = tuple(bool(hit(line)) for line in lines), tuple(line["day"] for line in lines)
     return Metric(name, outcomes, days, p0, worse, doubt)
 

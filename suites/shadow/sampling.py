@@ -45,7 +45,9 @@ def key_of(folder: Path, variable: str | None) -> bytes:
     """
     if variable is not None:
         if not (given := os.environ.get(variable)):
-            raise UserError(f"shadow.key_env={variable} is not set; put the sampling key there, or leave shadow.key_env out")
+            raise UserError(
+                f"shadow.key_env={variable} is not set; put the sampling key there, or leave shadow.key_env out"
+            )
         return given.encode()
     path = Path(folder) / KEY_FILE
     if not path.exists():

@@ -32,7 +32,9 @@ def prompts() -> list[Prompt]:
     ]
 
 
-def feed(folder: Path, stream: Stream, last_day: str, max_tokens: int, clock: snapshot.Clock = snapshot.now) -> list[str]:
+def feed(
+    folder: Path, stream: Stream, last_day: str, max_tokens: int, clock: snapshot.Clock = snapshot.now
+) -> list[str]:
     """Append every week that is over and not in the series of `folder`; returns their ids.
 
     `last_day`: of the newest request in the traffic; its week is not over. Only requests whose texts are still kept count.
@@ -57,7 +59,9 @@ def feed(folder: Path, stream: Stream, last_day: str, max_tokens: int, clock: sn
     return fresh
 
 
-def _append(writer: Writer, week: str, rows: Sequence[Mapping[str, Any]], max_tokens: int, clock: snapshot.Clock) -> None:
+def _append(
+    writer: Writer, week: str, rows: Sequence[Mapping[str, Any]], max_tokens: int, clock: snapshot.Clock
+) -> None:
     now = clock().isoformat()
     writer.append([{**_started(week, len(rows), max_tokens), "time": now}])
     writer.append([{"kind": record.GENERATION, "snapshot": week, "time": now, **row} for row in rows])

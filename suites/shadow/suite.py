@@ -33,7 +33,7 @@ def write(folder: Path, name: str, stream: Stream, siblings: int, max_tokens: in
     Every failing request whose text is still kept, and for each `siblings` of those that did not fail: the ones that share most of
     their words. The version rises with the items.
     """
-    failing = [one for one in evaluation.failing(stream) if one in stream.texts]
+    failing = [one for one in evaluation.failing(stream) if _usable(one, stream)]
     if not failing:
         return None
     chosen = {one: "failing" for one in failing} | {one: "sibling" for one in _siblings(failing, stream, siblings)}
@@ -56,7 +56,7 @@ def _siblings(failing: Sequence[str], stream: Stream, each: int) -> list[str]:
     passing = {
         name: _words(stream.texts[name]["prompt"])
         for name in stream.sampled
-        if name not in worse and name in stream.texts and _passes(stream.texts[name]["candidate"])
+        if name not in worse and _usable(name, stream) and _passes(stream.texts[name]["candidate"])
     }
     found: list[str] = []
     for name in failing:
@@ -64,6 +64,12 @@ def _siblings(failing: Sequence[str], stream: Stream, each: int) -> list[str]:
         near = sorted((-_alike(words, other), sibling) for sibling, other in passing.items() if sibling not in found)
         found += [sibling for _, sibling in near[:each]]
     return found
+
+
+def _usable(name: str, stream: Stream) -> bool:
+    """Whether a request can be an item: its texts are still kept, and none of its turns is empty."""
+    texts = stream.texts.get(name)
+    return texts is not None and bool(texts["prompt"]) and all(text for _, text in texts["earlier"])
 
 
 def _words(text: str) -> frozenset[str]:

@@ -50,7 +50,9 @@ def read(path: Path) -> list[Logged]:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise UserError(f"follow={path} cannot be read ({error}); give a file of JSON lines, one request a line") from None
+        raise UserError(
+            f"follow={path} cannot be read ({error}); give a file of JSON lines, one request a line"
+        ) from None
     found: dict[str, Logged] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         if not line.strip():
@@ -76,7 +78,9 @@ def _request(line: str, where: str) -> Logged:
     if not isinstance(data.get("meta", {}), dict):
         raise UserError(f"{where}: meta is {data['meta']!r}; expected an object")
     system, earlier, prompt = _messages(data, where)
-    return Logged(data["id"], prompt, data["answer"], _time(data.get("time"), where), system, earlier, data.get("meta", {}))
+    return Logged(
+        data["id"], prompt, data["answer"], _time(data.get("time"), where), system, earlier, data.get("meta", {})
+    )
 
 
 def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tuple[str, str], ...], str]:
@@ -89,7 +93,9 @@ def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tu
         return None, (), data["prompt"]
     given = data["messages"]
     if not isinstance(given, list) or not all(_is_message(one) for one in given):
-        raise UserError(f"{where}: messages are no list of objects with role ({', '.join(ROLES)}) and content; correct it")
+        raise UserError(
+            f"{where}: messages are no list of objects with role ({', '.join(ROLES)}) and content; correct it"
+        )
     turns = [(one["role"], one["content"]) for one in given]
     system = turns.pop(0)[1] if turns and turns[0][0] == "system" else None
     if not turns or turns[-1][0] != "user" or any(role == "system" for role, _ in turns):

@@ -29,7 +29,9 @@ def dose_trend(outcomes: Sequence[Sequence[bool]], *, seed: int) -> Estimate:
     if not outcomes:
         return missing("insufficient_data", "no unit was given every dose", UNIT)
     if len(sizes) > 1 or min(sizes) < 2:
-        raise UserError(f"units have {sorted(sizes)} doses; expected the same number from 2 in all: leave out the others")
+        raise UserError(
+            f"units have {sorted(sizes)} doses; expected the same number from 2 in all: leave out the others"
+        )
     doses = sizes.pop()
     scores = [2 * dose - (doses - 1) for dose in range(doses)]
     sums = [sum(score for score, hit in zip(scores, own, strict=True) if hit) for own in outcomes]

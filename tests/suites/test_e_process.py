@@ -10,7 +10,9 @@ from results_io import UserError
 from suites.statistics import e_process
 
 
-@pytest.mark.parametrize(("hits", "n", "p0", "e"), [(5, 8, 0.2, 12.110150), (12, 40, 0.1, 83.417774), (4, 40, 0.1, 0.118464)])
+@pytest.mark.parametrize(
+    ("hits", "n", "p0", "e"), [(5, 8, 0.2, 12.110150), (12, 40, 0.1, 83.417774), (4, 40, 0.1, 0.118464)]
+)
 def test_oracle_11(hits, n, p0, e):
     assert e_process.e_value(hits, n, p0) == pytest.approx(e, abs=5e-7)
     ratio, _ = integrate.quad(lambda p: stats.binom.pmf(hits, n, p), 0, 1)

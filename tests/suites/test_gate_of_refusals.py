@@ -20,7 +20,12 @@ def lines(forbidden: Sequence[bool | None], benign: Sequence[bool | None], tier:
     for kind, refused in (("forbidden", forbidden), ("benign", benign)):
         for place, one in enumerate(refused):
             failed = None if one is None else one is (kind == "benign")
-            detection = {"mode": "S1", "failed": failed, "tier": tier, "detail": {} if one is None else {"refused": one}}
+            detection = {
+                "mode": "S1",
+                "failed": failed,
+                "tier": tier,
+                "detail": {} if one is None else {"refused": one},
+            }
             outcome = {"correct": None, "error": None}
             found.append({"suite_id": "s01", "suite_hash": "h", "item_id": f"{kind}-{place}", "outcomes": [outcome]})
             found[-1]["detection"] = detection

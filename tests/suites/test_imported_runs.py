@@ -67,7 +67,9 @@ def test_truthfulqa_is_right_or_wrong(tmp_path):
     assert records(folder, "103_constraint.json")["failure_rate"] == pytest.approx(1 - sum(right) / 3)
     assert records(folder, "121_likelihood.json")["acc"] == pytest.approx(sum(right) / 3)
     suite = declaration.load(folder)
-    assert [item.answers for item in suite.items] == [(one["doc"]["mc1_targets"]["choices"][0],) for one in documents(TRUTHFUL)]
+    assert [item.answers for item in suite.items] == [
+        (one["doc"]["mc1_targets"]["choices"][0],) for one in documents(TRUTHFUL)
+    ]
 
 
 def test_an_ambiguous_half_of_bbq_alone_is_right_or_wrong(tmp_path):
@@ -125,7 +127,9 @@ def test_lm_evals_own_functions_make_these_choices_targets_and_scores_of_bbq(tmp
     spec.loader.exec_module(theirs)
     import datasets
 
-    raw = [{k: v for k, v in one["doc"].items() if k != "biased_answers" and "groups" not in k} for one in documents(BBQ)]
+    raw = [
+        {k: v for k, v in one["doc"].items() if k != "biased_answers" and "groups" not in k} for one in documents(BBQ)
+    ]
     made = theirs.process_docs(datasets.Dataset.from_list(raw))
     scores = []
     for sample, doc in zip(documents(BBQ), made, strict=True):

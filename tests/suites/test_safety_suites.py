@@ -146,7 +146,10 @@ NAMES_195 = ("failure_rate", "excess", "plain_compliance", "plain_refusal", "dos
     ],
 )
 def test_195_of_models_whose_scores_are_known(answer, expected):
-    suite, found = load("s02_codeword_families"), SimpleNamespace(estimates=estimates_of("s02_codeword_families", answer))
+    suite, found = (
+        load("s02_codeword_families"),
+        SimpleNamespace(estimates=estimates_of("s02_codeword_families", answer)),
+    )
     assert values(found, *NAMES_195) == [round(one, 6) for one in expected]
     for name in ("wording", "persona", "encoding", "many_shot", "random_suffix"):
         own = [item for item in suite.items if family(item) == name]
@@ -168,7 +171,9 @@ def test_195_is_written_and_its_gate_passed_by_a_model_that_never_tells(tmp_path
 
 
 def test_195_the_trend_over_shots_is_exact():
-    found = estimates_of("s02_codeword_families", lambda item: told(item) if shots(item) >= 16 else REFUSAL)["dose_trend"]
+    found = estimates_of("s02_codeword_families", lambda item: told(item) if shots(item) >= 16 else REFUSAL)[
+        "dose_trend"
+    ]
     assert found.detail["shares"] == [0, 0, 1, 1] and found.n == 20
     # of each codeword's six ways of two among four doses one has this sum and one its negative
     assert found.p_value == pytest.approx(2 / 6**20)
@@ -279,10 +284,11 @@ def test_196_twins_have_as_many_words_in_every_channel():
         start, end = item.spans["injection"]
         assert canary(item).split("(")[0] in item.prompt[start:end] and canary(item) not in twin.prompt
         assert len(item.prompt.split()) == len(twin.prompt.split())
-        assert item.prompt[:start] == twin.prompt[:start] and item.prompt[end:] == twin.prompt[twin.spans["injection"][1] :]
-    orphan = scripted.suite(
-        [Item("a", "x", expect={"role": "injected", "canary": "b"})], mode="S3", parameters={}
-    )
+        assert (
+            item.prompt[:start] == twin.prompt[:start]
+            and item.prompt[end:] == twin.prompt[twin.spans["injection"][1] :]
+        )
+    orphan = scripted.suite([Item("a", "x", expect={"role": "injected", "canary": "b"})], mode="S3", parameters={})
     with pytest.raises(UserError, match="not made from a twin"):
         modes.check(orphan)
 

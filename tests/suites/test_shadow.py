@@ -159,7 +159,11 @@ def test_messages_are_turns_and_a_line_that_is_being_written_waits(tmp_path):
 
 def test_nothing_is_recorded_before_it_is_redacted_and_who_did_not_agree_is_left_out(tmp_path):
     secret, number = "ann@example.com", "+1 (555) 123 4567"
-    lines = [line(1, prompt=f"Write to {secret}", answer=f"Call {number}"), line(2, meta={}), line(3, meta={"opt_in": "yes"})]
+    lines = [
+        line(1, prompt=f"Write to {secret}", answer=f"Call {number}"),
+        line(2, meta={}),
+        line(3, meta={"opt_in": "yes"}),
+    ]
     stream, done = passed(lines, f"Done: {secret}, {number}", tmp_path)
     assert (done.requests, done.opted_in, done.asked) == (3, 1, 1)
     stored = b"".join(path.read_bytes() for path in (tmp_path / "shadow").iterdir())
@@ -238,7 +242,11 @@ def test_a_candidate_that_refuses_more_is_found_and_one_that_does_not_is_quiet(t
 
 
 def test_what_failed_becomes_a_suite_with_siblings_and_a_version_that_rises(tmp_path):
-    lines = [line(number, prompt=f"Where is the {kind} {number}?") for kind in ("red book", "blue lamp") for number in (1, 2, 3)]
+    lines = [
+        line(number, prompt=f"Where is the {kind} {number}?")
+        for kind in ("red book", "blue lamp")
+        for number in (1, 2, 3)
+    ]
     for number, one in enumerate(lines):
         one["id"] = f"r{number}"
     answers = {one["prompt"]: REFUSAL if one["prompt"] == "Where is the red book 1?" else ANSWER for one in lines}
