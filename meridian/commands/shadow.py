@@ -84,8 +84,8 @@ def _pass(
     flag = settings["opt_in"]
     if logged and not done.opted_in:
         context.reporter.say(
-            f"None of {done.requests} requests has meta.{flag}: true; only requests of people who agreed are used. Where all in the "
-            "file have, say so with shadow.opt_in=all"
+            f"None of {done.requests} requests has meta.{flag}: true; only requests of people who agreed are used. Where all in "
+            "the file have, say so with shadow.opt_in=all"
         )
     context.reporter.say(
         f"{done.requests} requests, {done.opted_in} may be used, {done.sampled} in the sample; {done.asked} asked now, "

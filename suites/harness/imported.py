@@ -1,8 +1,5 @@
 """Imported runs: what another harness asked and got back, as a suite of ours with a record, so that it is judged like any other.
 
-    python -m suites.harness.imported samples_bbq_2026.jsonl results/imported/bbq     lm-eval's samples file
-    python -m suites.harness.imported 2026_task.eval results/imported/task            inspect's log
-
 The folder then has suite.yaml, items and lock, generations.jsonl with the hashes that the other harness gave, and the results.
 Nothing is asked again. Which model it was is known only by what the file says, so the identity names the file's hash as well.
 """
@@ -11,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,33 +148,3 @@ def _record(log: GenerationLog, suite: Suite, found: Imported) -> None:
         lines.append(log.likelihood(suite, name, ChoiceScores(one.item.choices, one.logprobs, words, right)))
     log.add(lines)
     log.finish(run)
-
-
-def read(path: Path) -> Imported:
-    """The run in a file, by its ending: .jsonl is lm-eval's samples file, .eval inspect's log. UserError for another one."""
-    from suites.harness import inspect_log, lm_eval_samples
-
-    readers = {".jsonl": lm_eval_samples.run_of, ".eval": inspect_log.run_of}
-    if (reader := readers.get(Path(path).suffix)) is None:
-        raise UserError(
-            f"{path} is neither lm-eval's samples file (.jsonl) nor inspect's log (.eval); give one of these"
-        )
-    return reader(Path(path))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Exit code 0: imported; 2: bad input."""
-    if len(arguments) != 2:
-        print("expected a file and a folder: python -m suites.harness.imported FILE FOLDER", file=sys.stderr)
-        return 2
-    try:
-        folder = write(read(Path(arguments[0])), Path(arguments[1]))
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(f"{folder}: python run.py judge and gate read it like a run of suite=file suite.path={folder}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

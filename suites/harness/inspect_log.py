@@ -6,6 +6,7 @@ Read without inspect_ai. Its logs are compressed with zstandard since 0.3.2xx, w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import zipfile
@@ -47,10 +48,8 @@ def run_of(path: Path) -> Imported:
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
-    try:
+    with contextlib.suppress(ImportError):  # logs that are only deflated need it not
         import zipfile_zstd  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        pass  # logs that are only deflated need it not
     return zipfile.ZipFile(path)
 
 

@@ -1,4 +1,4 @@
-"""Detectors: what of an answer can be seen without knowing the right one, of the deployed model's and of the candidate's alike."""
+"""Detectors: what can be seen in an answer without knowing the right one, the deployed model's and the candidate's alike."""
 
 from __future__ import annotations
 

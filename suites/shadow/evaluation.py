@@ -26,7 +26,7 @@ CHUNK = 64  # requests between two writes to the disk: what a kill can cost
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass did: requests in the file, of which opted in, in the sample, asked now, failed, and left for lack of budget."""
+    """What one pass did: requests in the file, those opted in, in the sample, asked now, failed, and left for lack of budget."""
 
     requests: int
     opted_in: int

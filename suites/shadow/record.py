@@ -1,4 +1,4 @@
-"""The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and beside it the texts for as long as they are kept.
+"""The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and the texts for as long as they are kept.
 
 started    the candidate's identity, rate, a hash of the sampling key; once
 sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted

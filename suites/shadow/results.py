@@ -40,8 +40,8 @@ def metrics(stream: Stream, expected: Mapping[str, float | None]) -> list[Metric
     """What is watched.
 
     `<detector>.differs`: of the requests on which the detector says different things of the two answers, whether it is the
-    candidate's in which it finds something, against 1/2. `<detector>.rate`: its share of the candidate's answers, against the rate
-    `expected` of it, where one is given. `wins`: of the pairs that a judge decided, whether the candidate won, against 1/2.
+    candidate's in which it finds something, against 1/2. `<detector>.rate`: its share of the candidate's answers, against the
+    rate `expected` of it, where one is given. `wins`: of the pairs that a judge decided, whether the candidate won, against 1/2.
     """
     lines = list(stream.sampled.values())
     found = []

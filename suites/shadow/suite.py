@@ -30,13 +30,13 @@ SOMETHING = r"\S"
 def write(folder: Path, name: str, stream: Stream, siblings: int, max_tokens: int) -> Path | None:
     """Write suite.yaml, items.jsonl and the lock below `folder`; returns the suite's folder, None without a failing request.
 
-    Every failing request whose text is still kept, and for each `siblings` of those that did not fail: the ones that share most of
-    their words. The version rises with the items.
+    Every failing request whose text is still kept, and for each `siblings` of those that did not fail: the ones that share most
+    of their words. The version rises with the items.
     """
     failing = [one for one in evaluation.failing(stream) if _usable(one, stream)]
     if not failing:
         return None
-    chosen = {one: "failing" for one in failing} | {one: "sibling" for one in _siblings(failing, stream, siblings)}
+    chosen = dict.fromkeys(failing, "failing") | dict.fromkeys(_siblings(failing, stream, siblings), "sibling")
     items = [_item(stream.texts[one], kind) for one, kind in sorted(chosen.items())]
     target = Path(folder) / FOLDER
     text = "".join(f"{json.dumps(item, ensure_ascii=False, sort_keys=True)}\n" for item in items)
@@ -96,7 +96,7 @@ def _declared(name: str, version: str, items: Sequence[Mapping[str, Any]], max_t
         "id": f"shadow_{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}",
         "version": version,
         "title": "Requests of live traffic on which a candidate was worse",
-        "description": "Redacted requests on which a candidate was worse than the deployed model, and siblings on which it was not.",
+        "description": "Redacted requests on which a candidate was worse than the deployed model, and siblings where it was not.",
         "mode": "A3",
         "contexts": ["chat_assistant"],
         "requires": ["generation", *(["chat"] if chats else []), "reads"],

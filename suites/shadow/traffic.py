@@ -1,7 +1,7 @@
 """Traffic: the file of logged requests that a gateway writes, read line by line. Nothing is asked of the gateway.
 
-A line is a JSON object: `id` (a text, once in the file), `prompt` (the last message) or `messages` (of {"role", "content"}), `answer`
-(of the deployed model), `time` (ISO 8601 with a zone) and, if need be, `meta` (an object).
+A line is a JSON object: `id` (a text, once in the file), `prompt` (the last message) or `messages` (of {"role", "content"}),
+`answer` (of the deployed model), `time` (ISO 8601 with a zone) and, if need be, `meta` (an object).
 """
 
 from __future__ import annotations

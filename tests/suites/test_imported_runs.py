@@ -1,4 +1,4 @@
-"""Runs of lm-eval and inspect, from files in their real form, imported into our record; and the libraries' own reading of them."""
+"""Runs of lm-eval and inspect, from files in their form, imported into our record; and the libraries' own reading of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import results_io
 from results_io import UserError
 from suites import declaration
-from suites.harness import imported
+from suites.harness import imported, importing
 from suites.log import chain, generations
 
 DATA = Path(__file__).parents[1] / "data" / "imports" / "tiny__model"
@@ -31,7 +31,7 @@ def records(folder: Path, name: str) -> dict[str, float | None]:
 
 
 def test_bbq_becomes_a_suite_of_bias_in_which_every_unknown_is_right(tmp_path):
-    folder = imported.write(imported.read(BBQ), tmp_path / "bbq")
+    folder = imported.write(importing.read(BBQ), tmp_path / "bbq")
     found = records(folder, "187_bias.json")
     # by hand: ambiguous picks are biased, counter, unknown, biased; the others biased (right), counter, counter, unknown
     assert found["s_ambiguous"] == pytest.approx(0.75 * (2 * 2 / 3 - 1))
@@ -52,17 +52,17 @@ def test_bbq_becomes_a_suite_of_bias_in_which_every_unknown_is_right(tmp_path):
 
 
 def test_importing_again_changes_nothing_and_another_file_is_refused(tmp_path):
-    folder = imported.write(imported.read(TRUTHFUL), tmp_path / "run")
+    folder = imported.write(importing.read(TRUTHFUL), tmp_path / "run")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    imported.write(imported.read(TRUTHFUL), folder)
+    imported.write(importing.read(TRUTHFUL), folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     with pytest.raises(UserError, match="items of another import"):
-        imported.write(imported.read(BBQ), folder)
+        imported.write(importing.read(BBQ), folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_truthfulqa_is_right_or_wrong(tmp_path):
-    folder = imported.write(imported.read(TRUTHFUL), tmp_path / "run")
+    folder = imported.write(importing.read(TRUTHFUL), tmp_path / "run")
     right = [sample["acc"] for sample in documents(TRUTHFUL)]
     assert records(folder, "103_constraint.json")["failure_rate"] == pytest.approx(1 - sum(right) / 3)
     assert records(folder, "121_likelihood.json")["acc"] == pytest.approx(sum(right) / 3)
@@ -76,12 +76,12 @@ def test_an_ambiguous_half_of_bbq_alone_is_right_or_wrong(tmp_path):
     path = tmp_path / "samples_bbq_ambig_2026.jsonl"
     half = [one for one in documents(BBQ) if one["doc"]["context_condition"] == "ambig"]
     path.write_text("".join(f"{json.dumps(one)}\n" for one in half))
-    folder = imported.write(imported.read(path), tmp_path / "run")
+    folder = imported.write(importing.read(path), tmp_path / "run")
     assert records(folder, "103_constraint.json")["failure_rate"] == 0.75
 
 
 def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_samples(tmp_path):
-    found = imported.read(INSPECT)
+    found = importing.read(INSPECT)
     folder = imported.write(found, tmp_path / "run")
     by_id = {one.item.id: one for one in found.items}
     assert set(by_id) == {"inspect/1", "inspect/2", "inspect/odd-id"}
@@ -108,9 +108,9 @@ def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_sam
 )
 def test_what_is_no_run_is_refused(name, content, said, tmp_path, capsys):
     (tmp_path / name).write_bytes(content)
-    assert imported.main([str(tmp_path / name), str(tmp_path / "out")]) == 2
+    assert importing.main([str(tmp_path / name), str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
-    assert imported.main([]) == 2
+    assert importing.main([]) == 2
 
 
 # --- the libraries' own reading of the same files ------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_lm_evals_own_functions_make_these_choices_targets_and_scores_of_bbq(tmp
         assert choices == theirs.doc_to_choice(doc) and str(theirs.doc_to_target(doc)) == sample["target"]
         picks = [(float(a), b) for a, b in sample["filtered_resps"]]
         scores.append(theirs.process_results_multiple_choice(doc, picks))
-    found = records(imported.write(imported.read(BBQ), tmp_path / "bbq"), "187_bias.json")
+    found = records(imported.write(importing.read(BBQ), tmp_path / "bbq"), "187_bias.json")
     for ours, name in (("s_ambiguous", "amb_bias_score"), ("s_disambiguated", "disamb_bias_score")):
         aggregate = getattr(theirs, f"agg_{name}s")
         assert found[ours] == pytest.approx(float(aggregate([one[name] for one in scores])))
@@ -150,14 +150,14 @@ def test_lm_evals_own_functions_make_these_choices_targets_and_scores_of_bbq(tmp
 def test_inspect_reads_the_fixture_and_what_inspect_writes_is_imported_alike(tmp_path):
     log = pytest.importorskip("inspect_ai.log", reason="the optional extra inspect is not installed")
     read = log.read_eval_log(str(INSPECT), resolve_attachments=True)
-    ours = {one.item.id: one for one in imported.read(INSPECT).items}
+    ours = {one.item.id: one for one in importing.read(INSPECT).items}
     for sample in read.samples:
         name = imported.identifier(f"inspect/{sample.id}")
         said = ours[name].outputs[sample.epoch - 1]
         assert said == (None if sample.error else sample.output.completion)
     target = tmp_path / "again.eval"
     log.write_eval_log(log.read_eval_log(str(INSPECT)), str(target))  # compressed as inspect does it
-    again = {one.item.id: one for one in imported.read(target).items}
+    again = {one.item.id: one for one in importing.read(target).items}
     assert {name: (one.item, one.outputs) for name, one in again.items()} == {
         name: (one.item, one.outputs) for name, one in ours.items()
     }
@@ -165,5 +165,5 @@ def test_inspect_reads_the_fixture_and_what_inspect_writes_is_imported_alike(tmp
 
 def test_the_command_imports(tmp_path, capsys):
     shutil.copy(TRUTHFUL, tmp_path)
-    assert imported.main([str(tmp_path / TRUTHFUL.name), str(tmp_path / "run")]) == 0
+    assert importing.main([str(tmp_path / TRUTHFUL.name), str(tmp_path / "run")]) == 0
     assert "suite.path=" in capsys.readouterr().out

@@ -82,7 +82,7 @@ def test_a_random_key_is_made_once_and_is_nobody_elses(tmp_path, monkeypatch):
     assert (tmp_path / "shadow" / sampling.KEY_FILE).stat().st_mode & 0o077 == 0
     monkeypatch.setenv("SAMPLING", "mine")
     assert sampling.key_of(tmp_path, "SAMPLING") == b"mine"
-    with pytest.raises(UserError, match="shadow.key_env=ABSENT is not set"):
+    with pytest.raises(UserError, match=r"shadow\.key_env=ABSENT is not set"):
         sampling.key_of(tmp_path, "ABSENT")
 
 
