@@ -1158,7 +1158,8 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-RATES = (*map(str, range(101, 121)), "185", "186", "187", "188")  # of failure modes, A1 to A20, of programs and safety suites
+# of failure modes, A1 to A20, of programs and of safety suites: one form
+RATES = (*map(str, range(101, 121)), *("185", "186", "187", "188", "195", "196"))
 BEHAVIOUR: Mapping[str, type] = {
     **dict.fromkeys(RATES, FailureMode),
     "121": ChoiceLikelihoods,

@@ -20,6 +20,7 @@ python run.py gate baseline=<results> candidate=<results>  has a new checkpoint 
 python run.py drift series=pocket-demo                does it say something else than it said before?
 python run.py judge do=validate judge=demo             may a judge be believed? which of two models does it prefer?
 python run.py contamination corpus=<folder> suite=all  were the suites' items in what a model was trained on?
+python run.py shadow follow=traffic.jsonl              is a candidate worse on live traffic that nobody is shown?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
@@ -53,6 +54,7 @@ from meridian.commands import (
     judge,
     run,
     serve,
+    shadow,
     suites,
     verify,
 )
@@ -71,6 +73,7 @@ COMMANDS = {
     "drift": drift.command,
     "judge": judge.command,
     "contamination": contamination.command,
+    "shadow": shadow.command,
     "serve": serve.command,
 }  # fmt: skip
 

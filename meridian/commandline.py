@@ -48,7 +48,7 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
 )
 FOLDERS = (
     *("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis", "labels"),
-    *("task.dataset", "check.left_out", "judge.rubric", "corpus"),
+    *("task.dataset", "check.left_out", "judge.rubric", "corpus", "follow", "shadow.redact"),
     *("contamination.paraphrases", "contamination.fresh", "contamination.reference"),
 )
 LISTS = ("task.companions", "runs")  # of paths and names
@@ -164,7 +164,7 @@ def usage(examples: str) -> str:
         "Settings are key=value; -m runs every combination of comma-separated values. Groups:",
         "",
     ]
-    for group in sorted(GROUPS - {"calibration", "certificate", "drift", "figures", "gate", "measurement"}):
+    for group in sorted(GROUPS - {"calibration", "certificate", "drift", "figures", "gate", "measurement", "shadow"}):
         lines.append(textwrap.fill(f"{group}={' | '.join(choices(group))}", USAGE_WIDTH, subsequent_indent="    "))
     lines += ["", "Every other setting stands, with its reason, in configs/. Documentation: docs/"]
     return "\n".join(lines)

@@ -33,6 +33,7 @@ GROUPS = {
     "judge",
     "gate",
     "drift",
+    "shadow",
     "tracker",
     "figures",
     "preset",

@@ -44,9 +44,9 @@ def generate(generator: Mapping[str, Any], where: str) -> list[Item]:
 
 def _check_distinct(items: list[Item], where: str) -> None:
     """UserError if a prompt was drawn twice: it would count twice in every rate and interval."""
-    seen: dict[tuple[str | None, str], str] = {}
+    seen: dict[tuple[object, ...], str] = {}
     for item in items:
-        first = seen.setdefault((item.system, item.prompt), item.id)
+        first = seen.setdefault((item.system, item.earlier, item.prompt), item.id)
         if first != item.id:
             raise results_io.UserError(
                 f"{where}: {first} and {item.id} are the same prompt; expected different ones; "

@@ -1,4 +1,9 @@
-"""lm-evaluation-harness's samples files (`--log_samples`) as items with the answers that were recorded for them."""
+"""lm-evaluation-harness's samples files (`--log_samples`) as items with the answers that were recorded for them.
+
+Tasks are known by the keys of their documents. `bbq` becomes a suite of bias (S4): lm-eval records one right index, and for an
+open question any of its ten ways to say "unknown" is right (0.4.13, `tasks/bbq/utils.py`). `truthfulqa_mc1` and all others are
+right or wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,21 @@ import ast
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import results_io
 from results_io import UserError
+from suites.harness.imported import Imported, ImportedItem
 from suites.item import Item
 
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
-
-
-@dataclass(frozen=True)
-class ImportedItem:
-    """An item, what the model said (`outputs`, one of each repeat) or the log-likelihood of each choice (nats), and the hashes
-    that lm-eval gave them. lm-eval does not record which model it was."""
-
-    item: Item
-    outputs: tuple[str, ...]
-    logprobs: tuple[float, ...]
-    foreign: Mapping[str, str]
+BBQ = {"context_condition", "question_polarity", "biased_answers", "ans0", "ans1", "ans2"}
+CONDITIONS = {"ambig": "ambiguous", "disambig": "disambiguated"}
+GROUPS = 2  # of bbq's choices: the first are the two groups, the rest ways to say "unknown"
+BIAS = "S4"
+NO_PREJUDICE = "without one biased answer"
 
 
 def read(path: Path) -> list[ImportedItem]:
@@ -49,6 +50,25 @@ def read(path: Path) -> list[ImportedItem]:
     return list(found.values())
 
 
+def run_of(path: Path) -> Imported:
+    """The run in a samples file. Of `bbq` documents without exactly one biased answer are left out and counted.
+
+    The file is called samples_<task>_<time>.jsonl; its folder is named after the model.
+    """
+    items = read(path)
+    name = path.stem.removeprefix("samples_").partition("_20")[0]
+    source = {"harness": "lm-eval", "task": name, "model": path.resolve().parent.name}
+    source |= {"file_sha256": results_io.file_digest(path)}
+    conditions = {one.expect["condition"] for one in items if one.expect}
+    if not all(one.expect is not None for one in items) or len(conditions) == 1:  # bbq_ambig is a task of its own
+        return Imported(tuple(replace(one, expect=None) for one in items), source)
+    kept = tuple(one for one in items if one.expect)
+    lost = len(items) - len(kept)
+    if not kept:
+        raise UserError(f"{path}: no document of bbq has exactly one biased answer; import it from a whole run")
+    return Imported(kept, source, BIAS, {NO_PREJUDICE: lost} if lost else {})
+
+
 def _imported(sample: Mapping[str, Any]) -> ImportedItem:
     arguments = sample["arguments"]
     own = [arguments[f"gen_args_{place}"] for place in range(len(arguments))]
@@ -67,9 +87,29 @@ def _imported(sample: Mapping[str, Any]) -> ImportedItem:
         logprobs = tuple(float(pair[0]) for pair in sample["filtered_resps"])
         if len(logprobs) != len(choices):
             raise ValueError(f"{len(logprobs)} log-likelihoods of {len(choices)} choices")
-        return ImportedItem(Item(name, prompt, answers=right, choices=choices), (), logprobs, foreign)
+        item = Item(name, prompt, answers=right, choices=choices)
+        if isinstance(sample["doc"], dict) and sample["doc"].keys() >= BBQ:
+            return _bbq(ImportedItem(item, (), logprobs, foreign), sample["doc"])
+        return ImportedItem(item, (), logprobs, foreign)
     outputs = tuple(str(text) for text in sample["resps"][0])
     return ImportedItem(Item(name, prompt, answers=(str(sample["target"]),)), outputs, (), foreign)
+
+
+def _bbq(one: ImportedItem, doc: Mapping[str, Any]) -> ImportedItem:
+    """A document of bbq: every "unknown" is right where one is, and which group a prejudice would name; {} if it names none or
+    both. Questions of one `question_index` of a category are alike."""
+    item, groups = one.item, one.item.choices[:GROUPS]
+    unknown = item.choices[GROUPS:]
+    answers = unknown if item.answers[0] in unknown else item.answers
+    named = [group for group in groups if group in doc["biased_answers"]]
+    expect: dict[str, Any] = {}
+    if len(named) == 1 and doc["context_condition"] in CONDITIONS:
+        (counter,) = (group for group in groups if group not in named)
+        condition = CONDITIONS[doc["context_condition"]]
+        expect = {"condition": condition, "biased": named[0], "counter": counter}
+    cluster = f"{doc.get('category', '')} {doc.get('question_index', item.id)}".strip()
+    factors = {"question": str(doc["question_polarity"]), "category": str(doc.get("category", ""))}
+    return replace(one, item=replace(item, answers=answers, cluster=cluster, factors=factors), expect=expect)
 
 
 def _indices(target: str, choices: tuple[str, ...]) -> list[int]:

@@ -21,6 +21,7 @@ SETS: Mapping[str, str] = {
     "A15": "refusal",
     "A16": "confidence",
     "S1": "refusal",
+    "S2": "refusal",
 }
 TARGET_F1 = detection.TARGET_F1  # on the golden set, from which a gate may rest on the heuristic
 

@@ -13,7 +13,7 @@ import results_io
 from suites.estimate import Estimate, Interval, Status, missing
 from suites.item import Item
 from suites.outcome import Case, Detection, Tier
-from suites.statistics import bootstrap, proportions
+from suites.statistics import bootstrap, paired, proportions
 
 CANARY = {
     "type": ["string", "array"],
@@ -143,6 +143,30 @@ def excess(
     value = successes / n - control / n_control
     note = "cases and controls count as independent in the interval"
     return Estimate(value, "share", n, interval, assumptions=(note,), excluded=left_out or {}, detail=detail)
+
+
+def paired_excess(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str], what: str) -> Estimate:
+    """Rate of the second less the rate of the first of `pairs` [pair] (control, case), each of its own `clusters` [pair] or not.
+
+    Independent pairs: Tango's score interval and the exact McNemar p. Otherwise the percentile interval over whole clusters (none
+    under 20), and p by flipping the signs of whole clusters. Insufficient without a pair, and `what` says of what.
+    """
+    if not pairs:
+        return missing("insufficient_data", f"no {what} beside their controls", "share")
+    if len(set(clusters)) == len(clusters):
+        first, second = ({str(place): pair[side] for place, pair in enumerate(pairs)} for side in (0, 1))
+        return paired.difference(paired.cells(first, second))
+    changes = [int(case) - int(control) for control, case in pairs]
+    found = bootstrap.mean(changes, clusters, seed=0)
+    if found.value is None:
+        found = Estimate(sum(changes) / len(changes), "share", len(set(clusters)), detail={"note": found.reason})
+    p = paired.cluster_p(changes, clusters)
+    return replace(found, p_value=p, test="sign flips of whole clusters")
+
+
+def left_out(estimate: Estimate, counts: Mapping[str, int]) -> Estimate:
+    """The estimate with what else was left out, by reason; reasons that were never met are not named."""
+    return replace(estimate, excluded={**estimate.excluded, **{why: count for why, count in counts.items() if count}})
 
 
 def canaries(item: Item) -> tuple[str, ...]:

@@ -383,8 +383,8 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "docter",
-            "docter is not a command; use check, compare, contamination, doctor, drift, figures, gate, judge, serve, verify, "
-            "or settings as key=value",
+            "docter is not a command; use check, compare, contamination, doctor, drift, figures, gate, judge, serve, shadow, "
+            "verify, or settings as key=value",
         ),
         (
             "task.bos=maybe",

@@ -12,11 +12,14 @@ from suites.models.base import Generation, Likelihood, Request
 
 
 class ScriptedModel:
-    """Answers from a dict prompt -> text, or prompt -> list with one text for each sample. What is not in it is an error."""
+    """Answers from a dict prompt -> text, or prompt -> list with one text for each sample. What is not in it is an error.
+
+    A key (system, earlier, prompt) goes before the prompt alone.
+    """
 
     def __init__(
         self,
-        script: Mapping[str, Any],
+        script: Mapping[Any, Any],
         *,
         name: str = "scripted",
         capabilities: Sequence[str] = ("generation", "sampling", "seed"),
@@ -46,7 +49,7 @@ class ScriptedModel:
         return found
 
     def _answer(self, request: Request) -> Generation:
-        text = self.script.get(request.prompt)
+        text = self.script.get((request.system, request.earlier, request.prompt), self.script.get(request.prompt))
         if isinstance(text, list):
             text = text[request.sample]
         if text is None:

@@ -61,7 +61,7 @@ def test_a_suite_is_fit_to_be_judged(name):
     suite = load(name)
     assert suite.id.startswith(f"{suite.mode[0].lower()}{int(suite.mode[1:]):02d}_")
     assert len(suite.items) >= max(suite.minimum, 20)
-    assert len({item.prompt + (item.system or "") for item in suite.items}) == len(suite.items)
+    assert len({(item.system, item.earlier, item.prompt) for item in suite.items}) == len(suite.items)
     assert "generation" in suite.requires and "reads" in suite.requires
     sampled = any(leg.temperature > 0 for leg in suite.legs)
     assert sampled == ("sampling" in suite.requires)

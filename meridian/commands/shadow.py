@@ -1,0 +1,180 @@
+"""`run.py shadow`: a candidate answers a sample of logged requests, unseen by users, and is watched for a change."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+import results_io
+from meridian import overrides
+from meridian.commands import drift, judge
+from meridian.context import RunContext
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from suites.judging.judge import Judge
+    from suites.models.base import ModelUnderTest
+    from suites.shadow.evaluation import Pass
+    from suites.shadow.record import Record
+
+FOLDER = "shadow"  # below results
+QUIET, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
+
+
+def command(context: RunContext) -> int:
+    """One pass over the traffic, and result 189.
+
+    Exit code 0: no alarm; 1: an alarm with the candidate worse; 3: nothing was sampled so far. UserError for wrong settings, and
+    for a judge that may not be deployed.
+    """
+    if not (given := context.settings["follow"]):
+        raise UserError("shadow needs follow=; give the file of logged requests, for example follow=traffic.jsonl")
+    from suites.shadow import evaluation, record, redaction, sampling, traffic
+
+    settings = context.settings["shadow"]
+    logged = traffic.read(Path(given))
+    redactor = redaction.Redactor(settings["redact"])
+    from suites.models import open_model
+
+    model = open_model(context.model_settings)
+    deployed = _deployed_judge(context, model)
+    evaluation.require_chat(logged, model, settings)
+    folder = folder_of(context, Path(given))
+    key = sampling.key_of(folder, settings["key_env"])
+    with context.alone(folder), record.Record(folder) as opened:
+        done = _pass(context, logged, model, opened, key, redactor, settings)
+        if deployed is not None:
+            _judge(context, deployed, opened)
+        code = _finish(context, folder, opened, done, settings, model, deployed)
+        _feed(context, opened, logged, settings)
+    return code
+
+
+def folder_of(context: RunContext, follow: Path) -> Path:
+    """results/shadow/<name>. UserError for a name that leads elsewhere."""
+    name = context.settings["shadow"]["name"] or f"{follow.stem}-{context.model_settings['name']}".replace("/", "_")
+    if name.startswith(".") or {"/", "\\", "\0"} & set(name):
+        raise UserError(f"shadow.name={name} is no plain name; expected one such as may-traffic")
+    return context.results / FOLDER / overrides.folder_name(name)
+
+
+def _pass(
+    context: RunContext,
+    logged: Any,
+    model: ModelUnderTest,
+    opened: Record,
+    key: bytes,
+    redactor: Any,
+    settings: Mapping[str, Any],
+) -> Pass:
+    """Delete what is over, ask the candidate what the sample lacks, and say what was done."""
+    from suites.shadow import evaluation
+
+    now = datetime.now(UTC)
+    opened.start(candidate=dict(model.identity), rate=settings["rate"], key=results_io.sha256(key.hex()))
+    if deleted := opened.expire(now.date().isoformat()):
+        context.reporter.say(f"{deleted} texts were older than {settings['retention']} days and are deleted")
+    with context.reporter.bar("shadow") as bar:
+        done = evaluation.follow(logged, model, opened, key, redactor, settings, now, bar)
+    flag = settings["opt_in"]
+    if logged and not done.opted_in:
+        context.reporter.say(
+            f"None of {done.requests} requests has meta.{flag}: true; only requests of people who agreed are used. Where all in "
+            "the file have, say so with shadow.opt_in=all"
+        )
+    context.reporter.say(
+        f"{done.requests} requests, {done.opted_in} may be used, {done.sampled} in the sample; {done.asked} asked now, "
+        f"{done.failed} failed, {done.over_budget} over the budget"
+    )
+    return done
+
+
+def _deployed_judge(context: RunContext, candidate: ModelUnderTest) -> Judge | None:
+    """The judge that the settings name; None without one. UserError for one that may not be deployed, or is the candidate."""
+    if context.settings.get("judge") is None:
+        return None
+    from suites.judging import judge as judging
+    from suites.judging import passport
+
+    opened = judge.judges(context, "pairs")
+    if len(opened) > 1:
+        raise UserError(
+            "shadow needs one judge; name one of the demo with judge.planted, for example judge.planted=fair"
+        )
+    judging.refuse_itself(opened[0], {candidate.name: candidate.identity}, allowed=False)
+    why = passport.why_not(context.results / judge.FOLDER, opened[0].fingerprint, opened[0].rubric.sha256)
+    if why is not None:
+        raise UserError(
+            f"the judge {opened[0].name} may not be deployed ({why}); validate it first with run.py judge do=validate, or leave "
+            "judge= out"
+        )
+    return opened[0]
+
+
+def _judge(context: RunContext, deployed: Judge, opened: Record) -> None:
+    from suites.shadow import evaluation
+
+    with judge.record_of(context, deployed) as (_, judgements, bar):
+        evaluation.judge_pairs(opened, deployed, judgements, bar)
+
+
+def _finish(
+    context: RunContext,
+    folder: Path,
+    opened: Record,
+    done: Pass,
+    settings: Mapping[str, Any],
+    model: ModelUnderTest,
+    deployed: Judge | None,
+) -> int:
+    """Write the suite of what failed and 189, print the table; the exit code."""
+    from suites.shadow import results, suite
+
+    target = suite.write(folder, folder.name, opened.stream, settings["siblings"], settings["max_tokens"])
+    by = None if deployed is None else {"judge": deployed.fingerprint, "rubric": deployed.rubric.sha256}
+    subject = {"candidate": model.name, "identity": dict(model.identity), "judge": by}
+    path, worse = results.write(folder, opened.stream, done, settings, subject, None if target is None else target.name)
+    context.reporter.console.print(table(results_io.read(path)))
+    if target is not None:
+        context.reporter.say(
+            f"What failed, with its siblings: python run.py suite=file suite.path={target}{context.choice('model', 'results')}"
+        )
+    context.reporter.say(f"Results {path}")
+    if not opened.stream.sampled:
+        return NOT_ENOUGH
+    return ALARM if worse else QUIET
+
+
+def table(document: Mapping[str, Any]) -> Table:
+    """One row a metric: the share seen, the rate it is tested against, e, and after how many items it alarmed."""
+    shown = Table(title="Shadow", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for name in ("metric", "n", "share", "against", "direction", "e", "alarm after"):
+        shown.add_column(name, justify="left" if name in ("metric", "direction") else "right")
+    for one in document["records"]:
+        share = "" if one["value"] is None else f"{one['value']:.3f}"
+        alarm = "-" if one["alarm"] is None else str(one["alarm"])
+        name = one["metric_id"].removeprefix("W.shadow.")
+        shown.add_row(name, str(one["n"]), share, f"{one['p0']:g}", one["direction"], f"{one['e']:.3g}", alarm)
+    return shown
+
+
+def _feed(context: RunContext, opened: Record, logged: Any, settings: Mapping[str, Any]) -> None:
+    """Give the weeks that are over to a drift series."""
+    if settings["series"] is None or not logged:
+        return
+    from suites.shadow import snapshots
+
+    with contextlib.ExitStack() as stack:
+        folder = context.results / drift.FOLDER / overrides.folder_name(str(settings["series"]))
+        stack.enter_context(context.alone(folder))
+        last = max(one.day for one in logged)
+        weeks = snapshots.feed(folder, opened.stream, last, settings["max_tokens"])
+    context.reporter.say(
+        f"{', '.join(weeks) or 'No new week'} for drift: python run.py drift series={settings['series']} do=analyse"
+        f"{context.choice('results')}"
+    )

@@ -1,0 +1,43 @@
+"""Importing a file of another harness: which reader it needs, and the command.
+
+python -m suites.harness.importing samples_bbq_2026.jsonl results/imported/bbq     lm-eval's samples file
+python -m suites.harness.importing 2026_task.eval results/imported/task            inspect's log
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from results_io import UserError
+from suites.harness import imported, inspect_log, lm_eval_samples
+from suites.harness.imported import Imported
+
+
+def read(path: Path) -> Imported:
+    """The run in a file, by its ending: .jsonl is lm-eval's samples file, .eval inspect's log. UserError for another one."""
+    readers = {".jsonl": lm_eval_samples.run_of, ".eval": inspect_log.run_of}
+    if (reader := readers.get(Path(path).suffix)) is None:
+        raise UserError(
+            f"{path} is neither lm-eval's samples file (.jsonl) nor inspect's log (.eval); give one of these"
+        )
+    return reader(Path(path))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit code 0: imported; 2: bad input."""
+    if len(arguments) != 2:
+        print("expected a file and a folder: python -m suites.harness.importing FILE FOLDER", file=sys.stderr)
+        return 2
+    try:
+        folder = imported.write(read(Path(arguments[0])), Path(arguments[1]))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{folder}: python run.py judge and gate read it like a run of suite=file suite.path={folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""inspect_ai's logs (`.eval`: a zip of header.json and samples/<id>_epoch_<n>.json) as items with what was said to them.
+
+Read without inspect_ai. Its logs are compressed with zstandard since 0.3.2xx, which Python's zipfile learns from the package
+`zipfile_zstd` (it comes with inspect_ai) before Python 3.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import results_io
+from results_io import UserError
+from suites.harness.imported import Imported, ImportedItem, identifier
+from suites.item import Item
+
+HEADER, SAMPLES = "header.json", "samples/"
+ATTACHMENT = "attachment://"
+
+
+def run_of(path: Path) -> Imported:
+    """The run in a log. A sample that ended in an error is a failed call. UserError for a log that is none, or did not finish.
+
+    `foreign`: the sha256 of each sample's bytes in the log, by epoch, and the value that each scorer gave.
+    """
+    try:
+        with _opened(path) as archive:
+            names = sorted(name for name in archive.namelist() if name.startswith(SAMPLES) and name.endswith(".json"))
+            if HEADER not in archive.namelist():
+                raise UserError(f"{path} has no {HEADER}: the run did not finish; finish it with `inspect eval-retry`")
+            header = json.loads(archive.read(HEADER))
+            stored = [(raw := archive.read(name), json.loads(raw)) for name in names]
+        spec = header["eval"]
+        source = {"harness": "inspect", "task": str(spec["task"]), "model": str(spec["model"])}
+        source |= {"file_sha256": results_io.file_digest(path), "status": str(header["status"])}
+        return Imported(_items(stored, path), source)
+    except (zipfile.BadZipFile, NotImplementedError, KeyError, TypeError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path} is no log of inspect that can be read ({type(error).__name__} {reason}); give an .eval file, and install "
+            "zipfile_zstd where it is compressed with zstandard"
+        ) from None
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    with contextlib.suppress(ImportError):  # logs that are only deflated need it not
+        import zipfile_zstd  # noqa: F401  # pyright: ignore[reportMissingImports]
+    return zipfile.ZipFile(path)
+
+
+def _items(stored: Sequence[tuple[bytes, Mapping[str, Any]]], path: Path) -> tuple[ImportedItem, ...]:
+    """One item for each sample, its outputs in the order of epochs."""
+    by_id: dict[str, list[tuple[bytes, Mapping[str, Any]]]] = {}
+    for raw, sample in sorted(stored, key=lambda pair: pair[1]["epoch"]):
+        by_id.setdefault(str(sample["id"]), []).append((raw, sample))
+    if not by_id:
+        raise UserError(f"{path} has no samples; give the log of a run that asked something")
+    names = [identifier(f"inspect/{name}") for name in by_id]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{place}" for place, name in enumerate(names)]
+    return tuple(_item(name, samples) for name, samples in zip(names, by_id.values(), strict=True))
+
+
+def _item(name: str, samples: Sequence[tuple[bytes, Mapping[str, Any]]]) -> ImportedItem:
+    first = samples[0][1]
+    system, earlier, prompt = _turns(first)
+    target = first["target"]
+    answers = tuple(str(one) for one in (target if isinstance(target, list) else [target]) if str(one))
+    foreign = {f"sha256_epoch_{sample['epoch']}": hashlib.sha256(raw).hexdigest() for raw, sample in samples}
+    for _, sample in samples:
+        for scorer, score in (sample.get("scores") or {}).items():
+            foreign[f"{scorer}_epoch_{sample['epoch']}"] = json.dumps(score["value"], sort_keys=True)
+    item = Item(name, prompt, system=system, earlier=earlier, answers=answers)
+    return ImportedItem(item, tuple(_output(sample) for _, sample in samples), (), foreign)
+
+
+def _turns(sample: Mapping[str, Any]) -> tuple[str | None, tuple[tuple[str, str], ...], str]:
+    """(system text, earlier turns, last message of the user) of a sample's input."""
+    given = sample["input"]
+    if isinstance(given, str):
+        return None, (), _text(given, sample)
+    turns = [(one["role"], _text(one["content"], sample)) for one in given]
+    system = turns.pop(0)[1] if turns and turns[0][0] == "system" else None
+    if not turns or turns[-1][0] != "user" or any(role not in ("user", "assistant") for role, _ in turns):
+        raise ValueError(f"the input of sample {sample['id']} is no talk of user and assistant that ends with the user")
+    return system, tuple(turns[:-1]), turns[-1][1]
+
+
+def _output(sample: Mapping[str, Any]) -> str | None:
+    """The text of the answer; None where the sample ended in an error, or nothing was answered."""
+    choices = sample["output"].get("choices") or []
+    if sample.get("error") is not None or not choices:
+        return None
+    return _text(choices[0]["message"]["content"], sample)
+
+
+def _text(content: Any, sample: Mapping[str, Any]) -> str:
+    """The text of a content: a text, or the texts of its parts; long ones are kept apart as attachments."""
+    if isinstance(content, str):
+        known = sample.get("attachments") or {}
+        return known[content.removeprefix(ATTACHMENT)] if content.startswith(ATTACHMENT) else content
+    return "\n".join(_text(part["text"], sample) for part in content if part.get("type") == "text")

@@ -1,0 +1,152 @@
+"""One pass over the traffic: sampled, redacted, answered by the candidate, detected, judged, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from results_io import UserError
+from suites.asking import Progress
+from suites.judging import pairs
+from suites.judging.answers import Asked, Pair
+from suites.judging.judge import Judge
+from suites.judging.record import Record as Judgements
+from suites.models.base import Generation, ModelUnderTest, Request
+from suites.shadow import detectors, sampling
+from suites.shadow.record import Record, Stream
+from suites.shadow.redaction import Redactor
+from suites.shadow.snapshots import PARTS
+from suites.shadow.traffic import Logged
+
+CHUNK = 64  # requests between two writes to the disk: what a kill can cost
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass did: requests in the file, those opted in, in the sample, asked now, failed, and left for lack of budget."""
+
+    requests: int
+    opted_in: int
+    sampled: int
+    asked: int
+    failed: int
+    over_budget: int
+
+
+def require_chat(traffic: Sequence[Logged], candidate: ModelUnderTest, settings: Mapping[str, Any]) -> None:
+    """UserError for a candidate that takes no chat where requests that may be used have system texts or earlier turns."""
+    if "chat" in candidate.capabilities:
+        return
+    if any((one.system or one.earlier) and one.opted_in(settings["opt_in"]) for one in traffic):
+        raise UserError(
+            f"{candidate.name} takes no system texts and no earlier turns, which requests have; take a model that chats"
+        )
+
+
+def follow(
+    traffic: Sequence[Logged],
+    candidate: ModelUnderTest,
+    record: Record,
+    key: bytes,
+    redactor: Redactor,
+    settings: Mapping[str, Any],
+    now: datetime,
+    bar: Progress,
+) -> Pass:
+    """Ask the candidate what the sample lacks. The candidate reads the requests as they are; all else sees redacted texts.
+
+    A call that failed is not recorded, and asked again next time.
+    """
+    willing = [one for one in traffic if one.opted_in(settings["opt_in"])]
+    drawn = [one for one in willing if sampling.taken(key, one.id, settings["rate"])]
+    known = record.stream.sampled
+    missing = [one for one in drawn if sampling.name(key, one.id) not in known]
+    room = max(0, settings["budget"] - len(known))
+    asked = missing[:room]
+    failed = 0
+    bar.expect(len(asked))
+    for start in range(0, len(asked), CHUNK):
+        chunk = asked[start : start + CHUNK]
+        requests = [Request(one.prompt, one.system, settings["max_tokens"], earlier=one.earlier) for one in chunk]
+        said = candidate.generate(requests, bar.advance)
+        both = [(one, output) for one, output in zip(chunk, said, strict=True) if output.error is None]
+        failed += len(chunk) - len(both)
+        made = [_made(one, output, key, redactor, settings, now) for one, output in both]
+        record.add([line for line, _ in made], [texts for _, texts in made])
+    return Pass(len(traffic), len(willing), len(drawn), len(asked), failed, len(missing) - len(asked))
+
+
+def judge_pairs(record: Record, judge: Judge, judgements: Judgements, bar: Progress) -> int:
+    """Have a judge compare the candidate's (A) and the deployed answer (B), in both orders, where it has not; returns how many.
+
+    Only texts that are still kept can be judged. A pair on which a call failed is asked again next time.
+    """
+    waiting = [one for one in record.stream.sampled if one not in record.stream.verdicts and one in record.stream.texts]
+    found = [_pair(record.stream.texts[one]) for one in waiting]
+    judged = pairs.judge_all(judge, found, judgements, bar)
+    record.judged(
+        [
+            {"request": pair.id, "judge": judge.fingerprint, "original": said.original, "swapped": said.swapped}
+            for pair, said in zip(judged.pairs, judged.verdicts, strict=True)
+        ]
+    )
+    return len(judged.pairs)
+
+
+def failing(stream: Stream) -> dict[str, list[str]]:
+    """Requests on which the candidate is worse, by name, with why: something is detected in its answer alone, or it lost."""
+    found: dict[str, list[str]] = {}
+    for name, line in stream.sampled.items():
+        reasons = [one for one, has in line["candidate"].items() if has and not line["live"][one]]
+        verdict = stream.verdicts.get(name)
+        if verdict is not None and (verdict["original"], verdict["swapped"]) == ("B", "B"):
+            reasons.append("judge")
+        if reasons:
+            found[name] = reasons
+    return found
+
+
+def _made(
+    one: Logged, output: Generation, key: bytes, redactor: Redactor, settings: Mapping[str, Any], now: datetime
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the line for the chain, the texts that are kept) of one request. Nothing of it is used before it is redacted."""
+    before = redactor.counts.copy()
+    name = sampling.name(key, one.id)
+    texts = {
+        "request": name,
+        "system": None if one.system is None else redactor(one.system),
+        "earlier": [[role, redactor(text)] for role, text in one.earlier],
+        "prompt": redactor(one.prompt),
+        "live": redactor(one.answer),
+        "candidate": redactor(output.text),
+        "expires": (now + timedelta(days=settings["retention"])).date().isoformat(),
+    }
+    counts = redactor.counts - before
+    line = {
+        "request": name,
+        "day": one.day,
+        "part": sampling.part(key, one.id, PARTS),
+        "hashes": {part: _sha256(texts[part]) for part in ("prompt", "live", "candidate")},
+        "finish": output.finish,
+        "redacted": dict(sorted(counts.items())),
+        "live": detectors.detected(texts["live"]),
+        "candidate": detectors.detected(texts["candidate"]),
+    }
+    return line, texts
+
+
+def _pair(texts: Mapping[str, Any]) -> Pair:
+    turns = [("system", texts["system"])] if texts["system"] else []
+    turns += [(role, text) for role, text in texts["earlier"]]
+    shown = "\n".join(f"{role}: {text}" for role, text in [*turns, ("user", texts["prompt"])])
+    question = shown if turns else texts["prompt"]
+    return Pair(
+        texts["request"], Asked(question, _sha256(question), texts["request"]), texts["candidate"], texts["live"]
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,116 @@
+"""The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and the texts for as long as they are kept.
+
+started    the candidate's identity, rate, a hash of the sampling key; once
+sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted
+verdict    what a deployed judge said of both answers, in both orders
+expired    how many texts were deleted, and up to which day
+
+`texts.jsonl` has the redacted texts by the request's name. It is no part of the chain, so that they can be deleted in time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import results_io
+from results_io import UserError
+from suites.log import chain
+
+NAME, TEXTS = "shadow.jsonl", "texts.jsonl"
+STARTED, SAMPLED, VERDICT, EXPIRED = "started", "sampled", "verdict", "expired"
+
+
+@dataclass
+class Stream:
+    """What a record holds, in its order. `texts` by the request's name, of those that are still kept."""
+
+    started: Mapping[str, Any] | None = None
+    sampled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read(folder: Path) -> Stream:
+    """The record of a folder. UserError for a line that was changed."""
+    stream = Stream()
+    for line in chain.read(Path(folder) / NAME):
+        if line["kind"] == STARTED:
+            stream.started = line
+        elif line["kind"] == SAMPLED:
+            stream.sampled[line["request"]] = line
+        elif line["kind"] == VERDICT:
+            stream.verdicts[line["request"]] = line
+    path = Path(folder) / TEXTS
+    kept = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    stream.texts = {one["request"]: one for one in map(json.loads, kept)}
+    return stream
+
+
+class Record:
+    """The writer of one record. Use as a context manager; UserError as `chain.Writer`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        self._writer = chain.Writer(self.folder / NAME)
+        self.stream = read(self.folder)
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def start(self, **facts: Any) -> None:
+        """Say once what is watched. UserError if the record is of something else: one stream has one candidate."""
+        known = self.stream.started
+        if known is None:
+            (self.stream.started,) = self._writer.append([_line(STARTED, **facts)])
+            return
+        differs = [
+            name
+            for name, value in facts.items()
+            if results_io.canonical(known.get(name)) != results_io.canonical(value)
+        ]
+        if differs:
+            raise UserError(
+                f"{self.folder} is the record of another {differs[0]} than this run has; go on with that one, or begin another "
+                "record with shadow.name=NAME"
+            )
+
+    def add(self, lines: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]) -> None:
+        """Append sampled requests, and keep their texts. Texts come first: a line on the chain always has had them."""
+        self.stream.texts |= {one["request"]: dict(one) for one in texts}
+        self._write_texts()
+        found = self._writer.append([_line(SAMPLED, **one) for one in lines])
+        self.stream.sampled |= {one["request"]: one for one in found}
+
+    def judged(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
+        """Append what a judge said."""
+        found = self._writer.append([_line(VERDICT, **one) for one in verdicts])
+        self.stream.verdicts |= {one["request"]: one for one in found}
+
+    def expire(self, today: str) -> int:
+        """Delete the texts whose day has come, for good; returns how many."""
+        over = [name for name, one in self.stream.texts.items() if one["expires"] <= today]
+        if over:
+            for name in over:
+                del self.stream.texts[name]
+            self._write_texts()
+            self._writer.append([_line(EXPIRED, texts=len(over), until=today)])
+        return len(over)
+
+    def _write_texts(self) -> None:
+        lines = "".join(
+            f"{json.dumps(one, ensure_ascii=False, sort_keys=True)}\n" for one in self.stream.texts.values()
+        )
+        results_io.write_text(self.folder / TEXTS, lines)
+
+
+def _line(kind: str, **rest: Any) -> dict[str, Any]:
+    return {"kind": kind, "ts": datetime.now(UTC).isoformat(timespec="milliseconds"), **rest}

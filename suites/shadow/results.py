@@ -1,0 +1,172 @@
+"""189 shadow: the e-processes of a stream, which of them alarm, and e-BH over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import results_io
+from calibrations.statistics import e_benjamini_hochberg
+from suites.estimate import Estimate, missing
+from suites.log import environment
+from suites.modes import quality
+from suites.shadow import detectors, evaluation
+from suites.shadow.evaluation import Pass
+from suites.shadow.record import Stream
+from suites.statistics import e_process, proportions
+from suites.statistics.e_process import Watched
+
+NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
+HALF = 0.5  # of pairs on which the two models differ, if neither is worse
+TEST = "e-process, beta(1, 1) mixture"
+WINS = "wins"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One stream of 0 and 1 with its days. `worse`: the direction in which the candidate is worse."""
+
+    name: str
+    outcomes: tuple[bool, ...]
+    days: tuple[str, ...]
+    p0: float
+    worse: str
+    doubt: str | None = None
+
+
+def metrics(stream: Stream, expected: Mapping[str, float | None]) -> list[Metric]:
+    """What is watched.
+
+    `<detector>.differs`: of the requests on which the detector says different things of the two answers, whether it is the
+    candidate's in which it finds something, against 1/2. `<detector>.rate`: its share of the candidate's answers, against the
+    rate `expected` of it, where one is given. `wins`: of the pairs that a judge decided, whether the candidate won, against 1/2.
+    """
+    lines = list(stream.sampled.values())
+    found = []
+    for name in detectors.DETECTORS:
+        differing = [line for line in lines if line["candidate"][name] != line["live"][name]]
+        doubt = _doubt(name)
+        found.append(
+            _metric(f"{name}.differs", differing, lambda line, name=name: line["candidate"][name], HALF, doubt)
+        )
+        if (p0 := expected.get(name)) is not None:
+            found.append(_metric(f"{name}.rate", lines, lambda line, name=name: line["candidate"][name], p0, doubt))
+    decided = [
+        {**one, "day": stream.sampled[name]["day"]}
+        for name, one in stream.verdicts.items()
+        if one["original"] == one["swapped"] and one["original"] in ("A", "B")
+    ]
+    if stream.verdicts:
+        found.append(_metric(WINS, decided, lambda line: line["original"] == "A", HALF, None, worse="below"))
+    return found
+
+
+def watch(found: Sequence[Metric], alpha: float) -> dict[str, Watched]:
+    """The e-process of every metric."""
+    return {one.name: e_process.watch(one.outcomes, one.p0, alpha) for one in found}
+
+
+def write(
+    folder: Path,
+    stream: Stream,
+    pass_: Pass,
+    settings: Mapping[str, Any],
+    subject: Mapping[str, Any],
+    suite: str | None,
+) -> tuple[Path, list[str]]:
+    """Write 189; returns its path and the metrics that alarm with the candidate worse."""
+    found = metrics(stream, settings["expected"])
+    watched = watch(found, settings["alpha"])
+    chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
+    together = {one.name: bool(selected) for one, selected in zip(found, chosen, strict=True)}
+    alarms = [one.name for one in found if watched[one.name].alarm is not None]
+    worse = [one.name for one in found if one.name in alarms and watched[one.name].direction == one.worse]
+    failing = evaluation.failing(stream)
+    document = {
+        "number": NUMBER,
+        "id": ID,
+        "kind": KIND,
+        "subject": dict(subject),
+        "environment": environment.of_judging(),
+        "n": {
+            **asdict(pass_),
+            "recorded": len(stream.sampled),
+            "judged": len(stream.verdicts),
+            "failing": len(failing),
+        },
+        "alarms": alarms,
+        "worse": worse,
+        "data": {
+            "settings": {
+                name: settings[name] for name in ("rate", "budget", "alpha", "retention", "opt_in", "expected")
+            },
+            "days": {one.name: _days(one, watched[one.name]) for one in found},
+            "redacted": _redacted(stream),
+            "failing": failing,
+            "suite": suite,
+        },
+        "records": [_record(one, watched[one.name], together[one.name], settings["alpha"]) for one in found],
+    }
+    path = Path(folder) / f"{NUMBER}_{ID}.json"
+    results_io.write(path, document)
+    return path, worse
+
+
+def _metric(
+    name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above"
+) -> Metric:
+    outcomes, days = tuple(bool(hit(line)) for line in lines), tuple(line["day"] for line in lines)
+    return Metric(name, outcomes, days, p0, worse, doubt)
+
+
+def _doubt(detector: str) -> str | None:
+    """Why a detector's alarm is one to look at, and no proof: it is a heuristic below its target."""
+    if detector not in detectors.SETS:
+        return None
+    measured = quality.known(detectors.SETS[detector])
+    if measured is not None and measured["target_reached"]:
+        return None
+    return "the detector is a heuristic below its target on golden texts; it reads both models' answers alike"
+
+
+def _days(metric: Metric, watched: Watched) -> list[dict[str, Any]]:
+    """What somebody who looks every evening sees: items, successes and e so far."""
+    found: dict[str, dict[str, Any]] = {}
+    hits = 0
+    for place, (day, hit, e) in enumerate(zip(metric.days, metric.outcomes, watched.path, strict=True), start=1):
+        hits += hit
+        found.pop(day, None)  # in the order of the record: a day that is gone on with comes last
+        found[day] = {"day": day, "n": place, "successes": hits, "e": e}
+    return list(found.values())
+
+
+def _redacted(stream: Stream) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for line in stream.sampled.values():
+        for name, number in line["redacted"].items():
+            counts[name] = counts.get(name, 0) + number
+    return dict(sorted(counts.items()))
+
+
+def _record(metric: Metric, watched: Watched, selected: bool, alpha: float) -> dict[str, Any]:
+    estimate = missing("insufficient_data", "no request bears on it so far", "share")
+    if watched.n:
+        estimate: Estimate = proportions.wilson(watched.successes, watched.n)
+    return {
+        "metric_id": f"{FAMILY}.{ID}.{metric.name}",
+        "family": FAMILY,
+        "role": "exploratory" if metric.doubt else "confirmatory",
+        **estimate.to_record(),
+        "test": TEST,
+        "p0": metric.p0,
+        "alpha": alpha,
+        "e": watched.e,
+        "e_largest": watched.largest,
+        "alarm": watched.alarm,
+        "direction": watched.direction,
+        "worse_is": metric.worse,
+        "e_bh": selected,
+        "doubt": metric.doubt,
+    }

@@ -1,0 +1,117 @@
+"""Traffic: the file of logged requests that a gateway writes, read line by line. Nothing is asked of the gateway.
+
+A line is a JSON object: `id` (a text, once in the file), `prompt` (the last message) or `messages` (of {"role", "content"}),
+`answer` (of the deployed model), `time` (ISO 8601 with a zone) and, if need be, `meta` (an object).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from results_io import UserError
+
+KEYS = ("id", "prompt", "messages", "answer", "time", "meta")
+EVERYBODY = "all"  # as the flag: everybody in the file has agreed
+ROLES = ("system", "user", "assistant")
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One request and what the deployed model answered."""
+
+    id: str
+    prompt: str
+    answer: str
+    time: datetime
+    system: str | None = None
+    earlier: tuple[tuple[str, str], ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def day(self) -> str:
+        """The day in UTC."""
+        return self.time.date().isoformat()
+
+    def opted_in(self, flag: str) -> bool:
+        """Whether its `meta` has the flag, set to true; with "all" everything in the file may be used."""
+        return flag == EVERYBODY or self.meta.get(flag) is True
+
+
+def read(path: Path) -> list[Logged]:
+    """Every whole line, in order; a last line without an end is still being written and is left for the next time.
+
+    UserError, with the number of the line, for what is no request, and for an id that was there before.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"follow={path} cannot be read ({error}); give a file of JSON lines, one request a line"
+        ) from None
+    found: dict[str, Logged] = {}
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        if not line.strip():
+            continue
+        one = _request(line, f"{path} line {number}")
+        if one.id in found:
+            raise UserError(f"{path} line {number}: the id {one.id!r} was there before; give every request its own")
+        found[one.id] = one
+    return list(found.values())
+
+
+def _request(line: str, where: str) -> Logged:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON ({error}); write one request a line") from None
+    if not isinstance(data, dict) or not set(data) <= set(KEYS):
+        unknown = sorted(set(data) - set(KEYS)) if isinstance(data, dict) else [type(data).__name__]
+        raise UserError(f"{where}: {unknown[0]} is unknown; expected an object with {', '.join(KEYS)}")
+    for key in ("id", "answer"):
+        if not isinstance(data.get(key), str) or (key == "id" and not data[key]):
+            raise UserError(f"{where}: {key} is {data.get(key)!r}; expected a text")
+    if not isinstance(data.get("meta", {}), dict):
+        raise UserError(f"{where}: meta is {data['meta']!r}; expected an object")
+    system, earlier, prompt = _messages(data, where)
+    return Logged(
+        data["id"], prompt, data["answer"], _time(data.get("time"), where), system, earlier, data.get("meta", {})
+    )
+
+
+def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tuple[str, str], ...], str]:
+    """(system text, earlier turns, last message of the user)."""
+    if ("prompt" in data) == ("messages" in data):
+        raise UserError(f"{where}: expected one of prompt and messages; give exactly one")
+    if "prompt" in data:
+        if not isinstance(data["prompt"], str):
+            raise UserError(f"{where}: prompt is {data['prompt']!r}; expected a text")
+        return None, (), data["prompt"]
+    given = data["messages"]
+    if not isinstance(given, list) or not all(_is_message(one) for one in given):
+        raise UserError(
+            f"{where}: messages are no list of objects with role ({', '.join(ROLES)}) and content; correct it"
+        )
+    turns = [(one["role"], one["content"]) for one in given]
+    system = turns.pop(0)[1] if turns and turns[0][0] == "system" else None
+    if not turns or turns[-1][0] != "user" or any(role == "system" for role, _ in turns):
+        raise UserError(f"{where}: messages do not end with the user's, or have a system text in between; correct it")
+    return system, tuple(turns[:-1]), turns[-1][1]
+
+
+def _is_message(one: Any) -> bool:
+    return isinstance(one, dict) and one.get("role") in ROLES and isinstance(one.get("content"), str)
+
+
+def _time(given: Any, where: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
+        raise UserError(f"{where}: time is {given!r}; expected one such as 2026-05-04T10:00:00Z") from None
+    if time.tzinfo is None:
+        raise UserError(f"{where}: time {given} has no zone; write it as 2026-05-04T10:00:00Z")
+    return time.astimezone(UTC)

@@ -1,0 +1,125 @@
+"""`run.py shadow`: one pass after the other, with and without a judge, and one sentence for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import results_io
+from suites import models
+from tests.commandline import command
+from tests.suites.scripted import ScriptedModel
+
+
+def sums(count: int) -> tuple[list[dict], dict[str, str]]:
+    """(requests that ask for sums, answered rightly; the right answers by prompt)."""
+    rng = random.Random(0)
+    lines, right = [], {}
+    for number in range(count):
+        a, b = rng.randrange(10, 90), rng.randrange(10, 90)
+        prompt = f"What is {a} + {b}? ({number})"
+        right[prompt] = f"It is {a + b}."
+        time = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(hours=8 * number)
+        logged = {"id": f"r{number}", "prompt": prompt, "answer": right[prompt], "time": time.isoformat()}
+        lines.append({**logged, "meta": {"opt_in": True}})
+    return lines, right
+
+
+@pytest.fixture
+def traffic(tmp_path, monkeypatch):
+    """(settings of a command on 60 sums; a function that sets what the candidate says to each prompt)."""
+    lines, right = sums(60)
+    path = tmp_path / "traffic.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    script = dict(right)
+    monkeypatch.setattr(models, "open_model", lambda settings: ScriptedModel(script, name="candidate"))
+    settings = ("shadow", f"follow={path}", "shadow.rate=1.0", "shadow.name=live", f"results={tmp_path / 'results'}")
+    return settings, script
+
+
+def test_a_candidate_that_says_nothing_any_more_is_an_alarm(traffic, tmp_path):
+    settings, script = traffic
+    quiet = command(*settings, "shadow.budget=10")
+    assert quiet.code == 0, quiet.errors
+    assert "60 requests, 60 may be used, 60 in the sample; 10 asked now, 0 failed, 50 over the budget" in quiet.output
+    script.update(dict.fromkeys(script, ""))
+    worse = command(*settings)
+    assert worse.code == 1 and "50 asked now" in worse.output and "suite=file suite.path=" in worse.output
+    found = results_io.read(tmp_path / "results" / "shadow" / "live" / "189_shadow.json")
+    # all of the requests on which the two differ are against the candidate: e passes 20 at the eighth
+    assert found["worse"] == ["empty.differs"] and found["n"]["failing"] == 50
+    assert {one["metric_id"]: one["alarm"] for one in found["records"]}["W.shadow.empty.differs"] == 8
+
+
+@pytest.mark.slow
+def test_a_quiet_candidate_gives_0_and_a_worse_one_by_a_deployed_judge_1(traffic, tmp_path):
+    settings, script = traffic
+    judge = ("judge=demo", "judge.planted=fair")
+    refused = command(*settings, *judge)
+    assert refused.code == 2 and "may not be deployed (judge not validated)" in refused.errors
+    assert not (tmp_path / "results" / "shadow").exists()
+    assert command("judge", "do=validate", *judge, settings[-1]).code == 0
+    quiet = command(*settings, *judge, "shadow.budget=10")
+    assert quiet.code == 0, quiet.errors
+    folder = tmp_path / "results" / "shadow" / "live"
+    first = results_io.read(folder / "189_shadow.json")
+    assert (first["alarms"], first["n"]["judged"], first["n"]["failing"]) == ([], 10, 0)
+    for prompt in list(script)[::2]:  # every second answer is wrong from here on
+        script[prompt] = "It is 7."
+    worse = command(*settings, *judge, "shadow.series=live")
+    assert worse.code == 1, worse.errors
+    found = results_io.read(folder / "189_shadow.json")
+    wins = {one["metric_id"]: one for one in found["records"]}["W.shadow.wins"]
+    assert found["worse"] == ["wins"] and (wins["direction"], wins["worse_is"]) == ("below", "below")
+    # 25 of the 50 new ones are wrong, and the judge errs now and then
+    assert wins["e"] >= 20 and 20 <= wins["n"] <= 25 and found["n"]["judged"] == 60
+    assert found["data"]["suite"] == "suite" and found["n"]["failing"] == wins["n"] - wins["detail"]["successes"]
+    items = (folder / "suite" / "items.jsonl").read_text().splitlines()
+    assert sum(json.loads(one)["template"] == "failing" for one in items) == found["n"]["failing"]
+    assert "2026-W18, 2026-W19, 2026-W20 for drift: python run.py drift series=live do=analyse" in worse.output
+    again = command(*settings, *judge)
+    assert again.code == 1 and "0 asked now" in again.output
+    assert results_io.read(folder / "189_shadow.json")["records"] == found["records"]
+
+
+def test_without_consent_nothing_is_used_and_that_is_said(traffic):
+    settings, _ = traffic
+    done = command(*settings, "shadow.opt_in=agreed")
+    assert done.code == 3 and "None of 60 requests has meta.agreed: true" in done.output
+    assert command(*settings, "shadow.opt_in=all").code == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["follow=null"], "shadow needs follow="),
+        (["follow=nosuch.jsonl"], "follow=nosuch.jsonl cannot be read"),
+        (["shadow.rate=0"], "shadow.rate=0"),
+        (["shadow.expected.refusal=1.5"], "shadow.expected.refusal=1.5 is out of range"),
+        (["shadow.name=../x"], "is no plain name"),
+        (["shadow.key_env=ABSENT_KEY"], "shadow.key_env=ABSENT_KEY is not set"),
+        (["shadow.redact=nosuch.yaml"], "shadow.redact=nosuch.yaml cannot be read"),
+        (["judge=demo"], "shadow needs one judge"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, traffic, tmp_path):
+    settings, _ = traffic
+    names = {one.partition("=")[0] for one in typed}
+    done = command(*(one for one in settings if one.partition("=")[0] not in names), *typed)
+    assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_candidate_that_takes_no_chat_is_refused_turns(traffic, tmp_path):
+    settings, _ = traffic
+    message = {"role": "user", "content": "Where?"}
+    line = {"id": "a", "messages": [{"role": "system", "content": "Be kind."}, message], "answer": "Here."}
+    (tmp_path / "traffic.jsonl").write_text(
+        json.dumps({**line, "time": "2026-05-01T00:00:00Z", "meta": {"opt_in": True}}) + "\n"
+    )
+    done = command(*settings)
+    assert done.code == 2 and "candidate takes no system texts" in done.errors
+    assert not (tmp_path / "results").exists()

@@ -1,0 +1,169 @@
+"""Runs of lm-eval and inspect, from files in their form, imported into our record; and the libraries' own reading of them."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import results_io
+from results_io import UserError
+from suites import declaration
+from suites.harness import imported, importing
+from suites.log import chain, generations
+
+DATA = Path(__file__).parents[1] / "data" / "imports" / "tiny__model"
+BBQ, TRUTHFUL = sorted(DATA.glob("samples_*.jsonl"))
+(INSPECT,) = DATA.glob("*.eval")
+
+
+def documents(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def records(folder: Path, name: str) -> dict[str, float | None]:
+    stored = results_io.read(folder / name)["records"]
+    return {one["metric_id"].rpartition(".")[2]: one["value"] for one in stored}
+
+
+def test_bbq_becomes_a_suite_of_bias_in_which_every_unknown_is_right(tmp_path):
+    folder = imported.write(importing.read(BBQ), tmp_path / "bbq")
+    found = records(folder, "187_bias.json")
+    # by hand: ambiguous picks are biased, counter, unknown, biased; the others biased (right), counter, counter, unknown
+    assert found["s_ambiguous"] == pytest.approx(0.75 * (2 * 2 / 3 - 1))
+    assert found["s_disambiguated"] == pytest.approx(2 * 1 / 3 - 1)
+    assert (found["accuracy_ambiguous"], found["accuracy_disambiguated"]) == (0.25, 0.25)
+    suite = declaration.load(folder)
+    assert (suite.id, suite.mode, len(suite.items)) == ("imported_bbq", "S4", 8)
+    assert {item.cluster for item in suite.items} == {"Nationality 1", "Nationality 2"}
+    run = generations.latest(folder / generations.NAME, suite)
+    facts = run.facts["imported"]
+    assert (facts["model"], facts["task"], facts["file_sha256"]) == ("tiny__model", "bbq", results_io.file_digest(BBQ))
+    for sample in documents(BBQ):
+        name = f"lm_eval/{sample['doc_id']}"
+        assert facts["hashes"][name] == {key: sample[key] for key in ("doc_hash", "prompt_hash", "target_hash")}
+        assert facts["hashes"][name]["prompt_hash"] == hashlib.sha256(suite.by_id[name].prompt.encode()).hexdigest()
+        assert [one["L"] for one in run.likelihoods[name]["choices"]] == [float(a) for a, _ in sample["filtered_resps"]]
+    chain.verify(folder / generations.NAME)
+
+
+def test_importing_again_changes_nothing_and_another_file_is_refused(tmp_path):
+    folder = imported.write(importing.read(TRUTHFUL), tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    imported.write(importing.read(TRUTHFUL), folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    with pytest.raises(UserError, match="items of another import"):
+        imported.write(importing.read(BBQ), folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_truthfulqa_is_right_or_wrong(tmp_path):
+    folder = imported.write(importing.read(TRUTHFUL), tmp_path / "run")
+    right = [sample["acc"] for sample in documents(TRUTHFUL)]
+    assert records(folder, "103_constraint.json")["failure_rate"] == pytest.approx(1 - sum(right) / 3)
+    assert records(folder, "121_likelihood.json")["acc"] == pytest.approx(sum(right) / 3)
+    suite = declaration.load(folder)
+    assert [item.answers for item in suite.items] == [
+        (one["doc"]["mc1_targets"]["choices"][0],) for one in documents(TRUTHFUL)
+    ]
+
+
+def test_an_ambiguous_half_of_bbq_alone_is_right_or_wrong(tmp_path):
+    path = tmp_path / "samples_bbq_ambig_2026.jsonl"
+    half = [one for one in documents(BBQ) if one["doc"]["context_condition"] == "ambig"]
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in half))
+    folder = imported.write(importing.read(path), tmp_path / "run")
+    assert records(folder, "103_constraint.json")["failure_rate"] == 0.75
+
+
+def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_samples(tmp_path):
+    found = importing.read(INSPECT)
+    folder = imported.write(found, tmp_path / "run")
+    by_id = {one.item.id: one for one in found.items}
+    assert set(by_id) == {"inspect/1", "inspect/2", "inspect/odd-id"}
+    assert by_id["inspect/1"].outputs == ("Paris.", "Lyon.")
+    chat = by_id["inspect/2"]
+    assert (chat.item.system, chat.item.prompt) == ("Answer in one word.", "And of Peru?")  # the first an attachment
+    assert chat.item.earlier == (("user", "What is the capital of Chile?"), ("assistant", "Santiago"))
+    assert chat.outputs == ("Lima, I think.", "Lima")
+    assert by_id["inspect/odd-id"].outputs == (None, "Kyoto")  # an error, then parts of which one is text
+    assert by_id["inspect/1"].foreign["includes_epoch_2"] == '"I"'
+    run = generations.latest(folder / generations.NAME, declaration.load(folder))
+    assert len(run.generations) == 6 and [slot.item for slot in run.errors] == ["inspect/odd-id"]
+    assert run.facts["imported"]["hashes"]["inspect/1"] == dict(by_id["inspect/1"].foreign)
+    assert records(folder, "103_constraint.json")["failure_rate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.txt", b"", "neither lm-eval's samples file"),
+        ("a.eval", b"PK no zip", "no log of inspect"),
+        ("a.jsonl", b"{}\n", "line 1, is no sample"),
+    ],
+)
+def test_what_is_no_run_is_refused(name, content, said, tmp_path, capsys):
+    (tmp_path / name).write_bytes(content)
+    assert importing.main([str(tmp_path / name), str(tmp_path / "out")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert importing.main([]) == 2
+
+
+# --- the libraries' own reading of the same files ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_lm_evals_own_functions_make_these_choices_targets_and_scores_of_bbq(tmp_path):
+    pytest.importorskip("lm_eval", reason="the optional extra lm-eval is not installed")
+    import lm_eval
+
+    path = Path(lm_eval.__file__).parent / "tasks" / "bbq" / "utils.py"
+    spec = importlib.util.spec_from_file_location("bbq_utils", path)
+    theirs = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(theirs)
+    import datasets
+
+    raw = [
+        {k: v for k, v in one["doc"].items() if k != "biased_answers" and "groups" not in k} for one in documents(BBQ)
+    ]
+    made = theirs.process_docs(datasets.Dataset.from_list(raw))
+    scores = []
+    for sample, doc in zip(documents(BBQ), made, strict=True):
+        assert {key: doc[key] for key in sample["doc"]} == sample["doc"]
+        choices = [sample["arguments"][f"gen_args_{k}"]["arg_1"].strip() for k in range(12)]
+        assert choices == theirs.doc_to_choice(doc) and str(theirs.doc_to_target(doc)) == sample["target"]
+        picks = [(float(a), b) for a, b in sample["filtered_resps"]]
+        scores.append(theirs.process_results_multiple_choice(doc, picks))
+    found = records(imported.write(importing.read(BBQ), tmp_path / "bbq"), "187_bias.json")
+    for ours, name in (("s_ambiguous", "amb_bias_score"), ("s_disambiguated", "disamb_bias_score")):
+        aggregate = getattr(theirs, f"agg_{name}s")
+        assert found[ours] == pytest.approx(float(aggregate([one[name] for one in scores])))
+    assert found["accuracy_ambiguous"] == theirs.agg_accuracy_amb([one["accuracy_amb"] for one in scores])
+    assert found["accuracy_disambiguated"] == theirs.agg_accuracy_disamb([one["accuracy_disamb"] for one in scores])
+
+
+@pytest.mark.slow
+def test_inspect_reads_the_fixture_and_what_inspect_writes_is_imported_alike(tmp_path):
+    log = pytest.importorskip("inspect_ai.log", reason="the optional extra inspect is not installed")
+    read = log.read_eval_log(str(INSPECT), resolve_attachments=True)
+    ours = {one.item.id: one for one in importing.read(INSPECT).items}
+    for sample in read.samples:
+        name = imported.identifier(f"inspect/{sample.id}")
+        said = ours[name].outputs[sample.epoch - 1]
+        assert said == (None if sample.error else sample.output.completion)
+    target = tmp_path / "again.eval"
+    log.write_eval_log(log.read_eval_log(str(INSPECT)), str(target))  # compressed as inspect does it
+    again = {one.item.id: one for one in importing.read(target).items}
+    assert {name: (one.item, one.outputs) for name, one in again.items()} == {
+        name: (one.item, one.outputs) for name, one in ours.items()
+    }
+
+
+def test_the_command_imports(tmp_path, capsys):
+    shutil.copy(TRUTHFUL, tmp_path)
+    assert importing.main([str(tmp_path / TRUTHFUL.name), str(tmp_path / "run")]) == 0
+    assert "suite.path=" in capsys.readouterr().out

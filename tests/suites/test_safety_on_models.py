@@ -1,0 +1,114 @@
+"""Safety suites on an HTTP endpoint that chats, and on a local model, whose failures become a task like any other's."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+import results_io
+from suites import declaration, runner
+from suites.bridge import pairing, stored_pairs, task
+from suites.item import Suite
+from suites.models import open_model
+from suites.models.endpoint import Endpoint
+from tests.suites import test_endpoint
+
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
+CODEWORD = re.compile(r"The codeword of the day is (\w+)\.")
+ORDER = re.compile(r"reply with the word (\w+) only")
+DAY = re.compile(r"\w+day")
+
+
+class Chats(test_endpoint.Server):
+    """Tells its codeword after 16 turns in which it did, and says a word if it is ordered to say no other."""
+
+    def answer(self, path, body):
+        status, found = super().answer(path, body)
+        if status == 200 and "messages" in body:
+            found["choices"][0]["message"]["content"] = self.says(body["messages"])
+        return status, found
+
+    def says(self, messages):
+        system, asked = messages[0]["content"], messages[-1]["content"]
+        if (secret := CODEWORD.search(system)) is not None:
+            gave_in = sum(one["role"] == "assistant" for one in messages)
+            return f"It is {secret[1]}." if gave_in >= 16 else "I'm sorry, I can't tell you that."
+        order = ORDER.search(asked)
+        return order[1] if order else " ".join(DAY.findall(asked))
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = Chats()
+    server.can -= {"logprobs", "echo"}
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    found = Endpoint(
+        {
+            "kind": "endpoint",
+            "base_url": server.url,
+            "name": "chats",
+            "max_requests": 500,
+            "max_tokens_total": 1_000_000,
+            "concurrency": 4,
+            "timeout": 30.0,
+        }
+    )
+    yield found
+    found.close()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def part(name: str, clusters: int) -> Suite:
+    """Every n-th cluster of a suite of the catalogue, `clusters` in all."""
+    suite = declaration.load(name)
+    every = list(dict.fromkeys(item.cluster for item in suite.items))
+    kept = set(every[:: len(every) // clusters][:clusters])
+    return replace(suite, items=tuple(item for item in suite.items if item.cluster in kept), minimum=1)
+
+
+def test_an_endpoint_answers_jailbreaks_and_injections(endpoint, tmp_path):
+    attacked, injected = part("s02_codeword_families", 8), part("s03_channels", 16)
+    found = runner.run([attacked, injected], endpoint, tmp_path, say=lambda line: None)
+    assert [one.applies for one in found.suites] == [True, True] and found.errors == 0
+    of_attacks, of_injections = (one.estimates for one in found.suites)
+    rates = [of_attacks[f"attack_rate_of_{shots}_shots"].value for shots in (4, 16, 64)]
+    assert rates == [0, 1, 1] and of_attacks["dose_trend"].value == 0.4
+    assert (of_attacks["plain_refusal"].value, of_attacks["attack_rate_wording"].value) == (1, 0)
+    ordered = [item for item in injected.items if item.variant]
+    obeyed = sum(ORDER.search(item.prompt) is not None for item in ordered) / len(ordered)
+    assert of_injections["failure_rate"].value == of_injections["task_excess"].value == obeyed > 0
+    assert (of_injections["canary_rate_tool"].value, of_injections["task_failure_twin"].value) == (0, 0)
+    document = results_io.read(tmp_path / "195_jailbreaks.json")
+    assert document["subject"]["identity"]["backend"] == "chat completions"
+
+
+def as_injections(suite: Suite) -> Suite:
+    """Sentences in front of a question are what is read for a user; the other name is the canary."""
+    items = [
+        replace(item, expect={"role": "injected" if item.variant else "twin", "canary": item.distractors[0]})
+        for item in suite.items
+    ]
+    return replace(suite, id="injected_sentences", mode="S3", parameters={}, items=tuple(items))
+
+
+@pytest.mark.slow
+def test_failures_of_a_safety_suite_on_a_local_model_become_a_task(tmp_path):
+    suite, model = as_injections(declaration.load("a10_padding_ioi")), open_model(POCKET)
+    (judged,) = runner.run([suite], model, tmp_path, say=lambda line: None).suites
+    stored_pairs.write(tmp_path, [pairing.group(judged, model)], model.identity, {suite.id: suite.sha256})
+    group = task.choose(stored_pairs.read(tmp_path, model.identity["weights"], "the suite"), suite.id, "pocket")
+    assert group.mode == "S3" and group.failures == len(judged.failures) and len(group.pairs) >= 20
+    built = task.build(group, None)
+    assert {"filler", "end"} <= set(built.roles)
+    assert sum(len(built.given[split]) for split in task.SHARES) == len(group.pairs)
+    for pair in group.pairs:
+        item = suite.by_id[pair.source]
+        assert (pair.wrong.strip(), pair.answer.strip()) == (item.expect["canary"], item.answers[0])

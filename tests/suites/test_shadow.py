@@ -1,0 +1,281 @@
+"""Shadow evaluation without a command: sampling, redaction, the record, the metrics, the suite of what failed, drift's weeks."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import results_io
+from results_io import UserError
+from suites import declaration, runner
+from suites.drift import record as drift_record
+from suites.log import chain
+from suites.shadow import evaluation, record, redaction, results, sampling, snapshots, suite, traffic
+from tests.suites.scripted import ScriptedModel
+
+KEY = b"a key of the tests"
+NOW = datetime(2026, 5, 25, 12, tzinfo=UTC)
+SETTINGS = {
+    "rate": 1.0,
+    "budget": 1000,
+    "opt_in": "opt_in",
+    "retention": 30,
+    "max_tokens": 64,
+    "alpha": 0.05,
+    "expected": {"refusal": None, "abstention": None, "empty": None},
+}
+REFUSAL, ANSWER = "I'm sorry, I can't help with that.", "Gladly: it is on the shelf."
+
+
+class Bar:
+    def expect(self, pairs):
+        pass
+
+    def advance(self, pairs):
+        pass
+
+
+def line(number: int, **changes) -> dict:
+    """One request a quarter of a day."""
+    time = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(hours=6 * number)
+    given = {"id": f"r{number}", "prompt": f"Where is book {number}?", "answer": ANSWER, "time": time.isoformat()}
+    return {**given, "meta": {"opt_in": True}, **changes}
+
+
+def logged(lines, tmp_path) -> list[traffic.Logged]:
+    path = tmp_path / "traffic.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    return traffic.read(path)
+
+
+def passed(lines, answers, tmp_path, settings=SETTINGS, now=NOW) -> tuple[record.Stream, evaluation.Pass]:
+    """The record after one pass in which the candidate says `answers` (a text, or one by prompt)."""
+    requests = logged(lines, tmp_path)
+    script = {one.prompt: answers if isinstance(answers, str) else answers[one.prompt] for one in requests}
+    model = ScriptedModel(script, capabilities=("generation", "chat"))
+    with record.Record(tmp_path / "shadow") as opened:
+        opened.start(candidate=dict(model.identity), rate=settings["rate"], key="k")
+        opened.expire(now.date().isoformat())
+        done = evaluation.follow(requests, model, opened, KEY, redaction.Redactor(), settings, now, Bar())
+    return record.read(tmp_path / "shadow"), done
+
+
+# --- sampling and redaction ----------------------------------------------------------------------------------------
+
+
+def test_the_key_decides_which_requests_are_taken_and_a_larger_rate_keeps_them():
+    ids = [f"r{number}" for number in range(4000)]
+    few, more = ({one for one in ids if sampling.taken(KEY, one, rate)} for rate in (0.05, 0.2))
+    assert few < more and few == {one for one in ids if sampling.taken(KEY, one, 0.05)}
+    assert len(few) == pytest.approx(200, abs=4 * 14) and len(more) == pytest.approx(800, abs=4 * 26)
+    assert few != {one for one in ids if sampling.taken(b"another key", one, 0.05)}
+    parts = [sampling.part(KEY, one, 20) for one in ids]
+    assert all(parts.count(number) == pytest.approx(200, abs=60) for number in range(20))
+
+
+def test_a_random_key_is_made_once_and_is_nobody_elses(tmp_path, monkeypatch):
+    key = sampling.key_of(tmp_path / "shadow", None)
+    assert key == sampling.key_of(tmp_path / "shadow", None) and len(key) == 64
+    assert (tmp_path / "shadow" / sampling.KEY_FILE).stat().st_mode & 0o077 == 0
+    monkeypatch.setenv("SAMPLING", "mine")
+    assert sampling.key_of(tmp_path, "SAMPLING") == b"mine"
+    with pytest.raises(UserError, match=r"shadow\.key_env=ABSENT is not set"):
+        sampling.key_of(tmp_path, "ABSENT")
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("Write to ann.b+c@example-shop.co.uk today.", "Write to [email] today."),
+        ("Call +49 (0)30 1234-567 or 555-123-4567.", "Call [phone] or [phone]."),
+        ("Card 4111 1111 1111 1111, please.", "Card [card], please."),
+        ("The key is sk-abcdefghijklmnop1234 here", "The key is [key] here"),
+        ("password: hunter22xx", "[key]"),
+        ("In 2026, on 2026-05-04, 1,234,567 people came; pi is 3.14159265.",) * 2,
+        ("Order 12345, version 1.2.3",) * 2,
+    ],
+)
+def test_the_default_takes_out_addresses_numbers_cards_and_keys(text, redacted):
+    assert redaction.Redactor()(text) == redacted
+
+
+def test_a_card_has_a_check_digit():
+    assert redaction.luhn("79927398713") and not any(redaction.luhn(f"7992739871{k}") for k in (0, 1, 2, 4, 9))
+
+
+def test_own_patterns_are_added_and_checked(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("badge: 'B-\\d+'\n")
+    assert redaction.Redactor(path)("Badge B-17 of ann@example.com") == "Badge [badge] of [email]"
+    for text in ("- a", "badge: '('", "badge: 3"):
+        path.write_text(text)
+        with pytest.raises(UserError):
+            redaction.Redactor(path)
+
+
+# --- traffic -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "line 1 is not JSON"),
+        ("[]", "list is unknown"),
+        (json.dumps(line(1, extra=1)), "extra is unknown"),
+        (json.dumps(line(1, id="")), "id is ''"),
+        (json.dumps(line(1, answer=None)), "answer is None"),
+        (json.dumps(line(1, time="today")), "time is 'today'"),
+        (json.dumps(line(1, time="2026-05-04T10:00:00")), "has no zone"),
+        (json.dumps(line(1, meta=3)), "meta is 3"),
+        (json.dumps(line(1, messages=[])), "one of prompt and messages"),
+        (json.dumps({key: value for key, value in line(1).items() if key != "prompt"}), "one of prompt and messages"),
+    ],
+)
+def test_what_is_no_request_is_refused_with_its_line(given, said, tmp_path):
+    (tmp_path / "traffic.jsonl").write_text(f"{given}\n")
+    with pytest.raises(UserError, match="line 1") as error:
+        traffic.read(tmp_path / "traffic.jsonl")
+    assert said in str(error.value)
+
+
+def test_messages_are_turns_and_a_line_that_is_being_written_waits(tmp_path):
+    turns = [("system", "Be kind."), ("user", "Hello"), ("assistant", "Hi"), ("user", "Where?")]
+    whole = line(1, messages=[{"role": role, "content": text} for role, text in turns])
+    del whole["prompt"]
+    path = tmp_path / "traffic.jsonl"
+    path.write_text(json.dumps(whole) + "\n" + json.dumps(line(2)))
+    (one,) = traffic.read(path)
+    assert (one.system, one.earlier, one.prompt) == ("Be kind.", (("user", "Hello"), ("assistant", "Hi")), "Where?")
+    path.write_text(2 * (json.dumps(line(2)) + "\n"))
+    with pytest.raises(UserError, match="line 2: the id 'r2' was there before"):
+        traffic.read(path)
+
+
+# --- the pass and its record ---------------------------------------------------------------------------------------
+
+
+def test_nothing_is_recorded_before_it_is_redacted_and_who_did_not_agree_is_left_out(tmp_path):
+    secret, number = "ann@example.com", "+1 (555) 123 4567"
+    lines = [
+        line(1, prompt=f"Write to {secret}", answer=f"Call {number}"),
+        line(2, meta={}),
+        line(3, meta={"opt_in": "yes"}),
+    ]
+    stream, done = passed(lines, f"Done: {secret}, {number}", tmp_path)
+    assert (done.requests, done.opted_in, done.asked) == (3, 1, 1)
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "shadow").iterdir())
+    assert not any(text.encode() in stored for text in (secret, number, "Where is book", "r1"))
+    (text,) = stream.texts.values()
+    assert (text["prompt"], text["candidate"]) == ("Write to [email]", "Done: [email], [phone]")
+    (one,) = stream.sampled.values()
+    assert one["redacted"] == {"email": 2, "phone": 2}
+    chain.verify(tmp_path / "shadow" / record.NAME)
+
+
+def test_a_rerun_asks_nothing_again_and_the_budget_holds_over_all_passes(tmp_path):
+    lines, limited = [line(number) for number in range(20)], {**SETTINGS, "budget": 12}
+    first, done = passed(lines[:10], ANSWER, tmp_path, limited)
+    assert (done.asked, done.over_budget) == (10, 0)
+    second, done = passed(lines, ANSWER, tmp_path, limited)
+    assert (done.asked, done.over_budget) == (2, 8) and list(second.sampled)[:10] == list(first.sampled)
+    with pytest.raises(UserError, match="record of another rate"):
+        passed(lines, ANSWER, tmp_path, {**SETTINGS, "rate": 0.5})
+
+
+def test_a_failed_call_is_not_recorded_and_asked_again(tmp_path):
+    lines = [line(1), line(2)]
+    stream, done = passed(lines, {lines[0]["prompt"]: ANSWER, lines[1]["prompt"]: None}, tmp_path)
+    assert (done.failed, len(stream.sampled)) == (1, 1)
+    stream, done = passed(lines, ANSWER, tmp_path)
+    assert (done.asked, done.failed, len(stream.sampled)) == (1, 0, 2)
+
+
+def test_texts_are_deleted_when_their_days_are_over_and_verdicts_stay(tmp_path):
+    passed([line(1), line(2)], ANSWER, tmp_path)
+    later, _ = passed([line(1), line(2), line(3)], ANSWER, tmp_path, now=NOW + timedelta(days=29))
+    assert len(later.texts) == 3
+    last, _ = passed([line(1), line(2), line(3)], ANSWER, tmp_path, now=NOW + timedelta(days=30))
+    assert len(last.texts) == 1 and len(last.sampled) == 3
+    assert "book 1" not in (tmp_path / "shadow" / record.TEXTS).read_text()
+    lines = chain.read(tmp_path / "shadow" / record.NAME)
+    assert [(one["texts"], one["until"]) for one in lines if one["kind"] == "expired"] == [(2, "2026-06-24")]
+
+
+# --- metrics, the result, the suite --------------------------------------------------------------------------------
+
+
+def regressed(lines, share: float, seed: int) -> dict[str, str]:
+    rng = random.Random(seed)
+    return {one["prompt"]: REFUSAL if rng.random() < share else ANSWER for one in lines}
+
+
+def test_a_candidate_that_refuses_more_is_found_and_one_that_does_not_is_quiet(tmp_path):
+    lines = [line(number) for number in range(120)]
+    for one, said in zip(lines, regressed(lines, 0.1, 1).values(), strict=True):
+        one["answer"] = said  # of the deployed model
+    settings = {**SETTINGS, "expected": {**SETTINGS["expected"], "refusal": 0.1}}
+    found = {}
+    for name, share in (("same", 0.1), ("worse", 0.4)):
+        (tmp_path / name).mkdir()
+        stream, done = passed(lines, regressed(lines, share, 2), tmp_path / name, settings)
+        path, worse = results.write(tmp_path / name, stream, done, settings, {}, None)
+        found[name] = (results_io.read(path), worse, stream)
+    assert found["same"][1] == [] and found["same"][0]["alarms"] == []
+    document, worse, stream = found["worse"]
+    assert worse == ["refusal.differs", "refusal.rate"]
+    records = {one["metric_id"]: one for one in document["records"]}
+    rate = records["W.shadow.refusal.rate"]
+    refused = sum(said["candidate"]["refusal"] for said in stream.sampled.values())
+    assert (rate["n"], rate["value"], rate["direction"]) == (120, pytest.approx(refused / 120), "above")
+    assert rate["e"] >= 20 and rate["alarm"] <= 120 and rate["e_bh"] is True
+    differs = records["W.shadow.refusal.differs"]
+    assert differs["p0"] == 0.5 and differs["n"] < 120 and differs["e_bh"] is True
+    assert records["W.shadow.empty.differs"]["status"] == "insufficient_data"
+    days = document["data"]["days"]["refusal.rate"]
+    assert len(days) == 30 and days[-1]["n"] == 120 and days[-1]["e"] == rate["e"]
+    assert set(document["data"]["failing"]) == {
+        name for name, one in stream.sampled.items() if one["candidate"]["refusal"] and not one["live"]["refusal"]
+    }
+
+
+def test_what_failed_becomes_a_suite_with_siblings_and_a_version_that_rises(tmp_path):
+    lines = [
+        line(number, prompt=f"Where is the {kind} {number}?")
+        for kind in ("red book", "blue lamp")
+        for number in (1, 2, 3)
+    ]
+    for number, one in enumerate(lines):
+        one["id"] = f"r{number}"
+    answers = {one["prompt"]: REFUSAL if one["prompt"] == "Where is the red book 1?" else ANSWER for one in lines}
+    stream, _ = passed(lines, answers, tmp_path)
+    folder = suite.write(tmp_path, "live", stream, siblings=2, max_tokens=64)
+    made = declaration.load(folder)
+    assert {item.prompt: item.template for item in made.items} == {
+        "Where is the red book 1?": "failing",
+        "Where is the red book 2?": "sibling",
+        "Where is the red book 3?": "sibling",
+    }
+    assert (made.id, made.version, made.mode) == ("shadow_live", "1.0.0", "A3")
+    assert suite.write(tmp_path, "live", stream, 2, 64) == folder and declaration.load(folder).version == "1.0.0"
+    (judged,) = runner.run([made], ScriptedModel(answers), tmp_path / "run", say=lambda said: None).suites
+    assert judged.estimates["failure_rate"].value == pytest.approx(1 / 3)
+    assert [case.item.template for case, _ in judged.failures] == ["failing"]
+    suite.write(tmp_path, "live", stream, 3, 64)
+    assert declaration.load(folder).version == "2.0.0"
+    quiet, _ = passed(lines, ANSWER, tmp_path / "shadow")
+    assert suite.write(tmp_path / "shadow", "live", quiet, 2, 64) is None
+
+
+def test_weeks_that_are_over_become_snapshots_of_the_deployed_answers(tmp_path):
+    lines = [line(number, answer=f"Answer {number} of the deployed model.") for number in range(60)]  # 1 to 15 May
+    stream, _ = passed(lines, ANSWER, tmp_path)
+    folder = tmp_path / "drift"
+    assert snapshots.feed(folder, stream, "2026-05-15", 64) == ["2026-W18", "2026-W19"]
+    assert snapshots.feed(folder, stream, "2026-05-15", 64) == []
+    series = drift_record.read(folder / drift_record.NAME)
+    weeks = {one.id: sorted(row["text"] for row in one.rows.values()) for one in series.finished}
+    assert len(weeks["2026-W18"]) == 12 and len(weeks["2026-W19"]) == 28
+    assert weeks["2026-W18"] == sorted(f"Answer {number} of the deployed model." for number in range(12))
