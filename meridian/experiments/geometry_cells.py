@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -83,7 +85,10 @@ def _share(found: Sequence[bool]) -> dict[str, float] | None:
 
 
 def noise(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Noise whose RMS length over the last axis is 1: normal, or Student's t of 3 degrees of freedom."""
+    """Noise whose RMS length over the last axis is 1: normal, Student's t of 3 degrees of freedom on each axis, or t3 of one
+    scale on all axes at once (`multivariate t3`)."""
+    if kind == "multivariate t3":
+        return rng.normal(size=shape) / np.sqrt(rng.chisquare(3, (*shape[:-1], 1)) * shape[-1])
     drawn = rng.standard_t(3, shape) / 3**0.5 if kind == "t3" else rng.normal(size=shape)
     return drawn / shape[-1] ** 0.5
 
@@ -96,10 +101,13 @@ def _along(axes: int, length: float) -> np.ndarray:
 
 def _pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
     tau = settings["tau"] * cell["effect"]
-    wording = tau * noise(rng, "normal", (cell["wordings"], 1, cell["axes"]))
+    wording = tau * noise(rng, cell.get("wording", "normal"), (cell["wordings"], 1, cell["axes"]))
     draws = wording + noise(rng, cell["noise"], (cell["wordings"], cell["draws"], cell["axes"]))
     seed = int(rng.integers(2**31))
-    return paraphrase.pis(draws, seed=seed, resamples=settings["resamples"]), tau**2
+    if "wording" not in cell:
+        return paraphrase.pis(draws, seed=seed, resamples=settings["resamples"]), tau**2
+    found = paraphrase.pis(draws, seed=seed, resamples=1)  # of these the interval alone is asked
+    return replace(found, estimate=replace(found.estimate, p_value=None)), tau**2
 
 
 def _ods(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
@@ -178,6 +186,7 @@ def _jbs(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
 MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[str, Any]], Drawn]] = {
     "ods": _ods,
     "pis": _pis,
+    "pis_tails": _pis,
     "mean_pis": _mean_pis,
     "pss": _pss,
     "ds": _ds,
@@ -188,7 +197,16 @@ MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[s
 }
 GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "ods": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
-    "pis": lambda s: _clouds(s, wordings=s["wordings"], draws=s["draws"], effect=s["effects"]),
+    "pis": lambda s: chain(
+        _clouds(s, wordings=s["wordings"], draws=s["draws"], effect=s["effects"]),
+        _clouds(s, wordings=s["wordings"], draws=s["draws"][:1], wording=["t3"], effect=[e for e in s["effects"] if e]),
+    ),
+    "pis_tails": lambda s: (
+        {"axes": axes, "noise": "normal", "wordings": n, "draws": 5, "wording": "multivariate t3", "effect": e}
+        for axes in s["axes"]
+        for n in s["wordings"]
+        for e in (1.0, 2.0)
+    ),
     "mean_pis": lambda s: ({"constructs": n, "cluster": k, "effect": 1.0} for n, k in ((20, 1), (40, 1), (40, 2))),
     "pss": lambda s: (
         cell
@@ -204,6 +222,7 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
 SMALLEST = {  # the fewest at which a metric gives an interval
     "ods": ("wordings", position.FEWEST),
     "pis": ("wordings", paraphrase.FOR_INTERVAL),
+    "pis_tails": ("wordings", paraphrase.FOR_INTERVAL),
     "mean_pis": ("constructs", 20),
     "pss": ("outputs", framing.FEWEST),
     "ds": ("outputs", turns.FEWEST),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from calibrations.statistics import bootstrap_counts, percentile_interval
 from circuits.circuit import Node
 from meridian.experiments import captured_head
 from meridian.experiments.captured_head import Fault
+from results_io import UserError
 from suites import likelihood
 from suites.geometry import construct, coordinates, findings, framing, paraphrase, position, trace
 from suites.geometry.construct import Construct, Variant
@@ -159,9 +161,9 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 # --- heads ------------------------------------------------------------------------------------------------------------
 
 
-def persona_head(head: Node, words: Sequence[str] = ("May",)) -> list[Fault]:
+def persona_head(head: Node, words: Sequence[str] = ("May",), answer: str = "good") -> list[Fault]:
     """A head that writes one answer where the persona's opening stands: it moves the framing, and no wording."""
-    return [Fault(head, tuple(words), "good")]
+    return [Fault(head, tuple(words), answer)]
 
 
 def wording_head(head: Node, words: Sequence[str] = ("park", "store")) -> list[Fault]:
@@ -192,7 +194,8 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row a plant: heads that answer a persona otherwise, heads that spread wordings, and shams about words of no prompt.
 
     `right`: the planted head is the first of its kind, and has no other; of a sham, no head is named that the intact model has
-    not. Heads are drawn among those of `layers`, the same for a fault and its shams.
+    not. No plant is made twice: heads of `layers` are drawn without replacement, with the answer that a persona gets, with which
+    of the two wordings gets which, and with the words of a sham.
     """
     config, own = settings["heads"], construct.load("pocket")
     space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
@@ -200,21 +203,36 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
     small = small[: config["constructs"]]
     known = _names(traced(intact, small, space, config))
-    rng = np.random.default_rng(settings["seed"])
     rows = []
-    for kind, times in (("trait", config["faults"]), ("method", config["faults"]), ("sham", config["shams"])):
-        for _ in range(times):
-            node = Node("head", int(rng.choice(config["layers"])), int(rng.integers(intact.source.n_heads)))
-            words = [str(word) for word in rng.choice(config["sham_words"], 2, replace=False)]
-            faults = {"trait": persona_head(node), "method": wording_head(node), "sham": wording_head(node, words)}[
-                kind
-            ]
-            heads = traced(with_heads(intact, faults, small), small, space, config)
-            first = trace.named(heads, kind)[:1] if kind != "sham" else []
-            new = sorted(_names(heads) - known)
-            right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
-            rows.append({"plant": kind, "head": str(node), "named": new, "right": right})
+    for kind, node, faults in plants(config, intact.source.n_heads, settings["seed"]):
+        heads = traced(with_heads(intact, faults, small), small, space, config)
+        first = trace.named(heads, kind)[:1] if kind != "sham" else []
+        new = sorted(_names(heads) - known)
+        right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
+        words = [[*fault.words, fault.answer] for fault in faults]
+        rows.append({"plant": kind, "head": str(node), "words": words, "named": new, "right": right})
     return rows
+
+
+def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
+    """(kind, head, faults) of every plant, no two alike. UserError if more are asked for than there are."""
+    rng = np.random.default_rng(seed)
+    nodes = [Node("head", layer, index) for layer in config["layers"] for index in range(heads)]
+    possible = {
+        "trait": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
+        "method": [
+            (node, wording_head(node, words)) for node in nodes for words in (("park", "store"), ("store", "park"))
+        ],
+        "sham": [
+            (node, wording_head(node, words)) for node in nodes for words in permutations(config["sham_words"], 2)
+        ],
+    }
+    for kind, made in possible.items():
+        times = config["shams" if kind == "sham" else "faults"]
+        if times > len(made):
+            raise UserError(f"{times} plants of the kind {kind}; {len(made)} different ones can be made: ask for fewer")
+        for place in rng.choice(len(made), times, replace=False):
+            yield kind, *made[place]
 
 
 def _names(heads: Sequence[trace.TracedHead]) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 
 import results_io
 from meridian import generated_parts, overrides
-from meridian.experiments import geometry_cells, validate_geometry
+from meridian.experiments import geometry_cells, geometry_plants, validate_geometry
 from results_io import UserError
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def test_estimates_are_unbiased_and_the_published_numbers_are_not():
 
 def test_intervals_hold_the_truth_at_the_smallest_sizes_in_low_dimensions():
     low, high = SETTINGS["band"]
-    for metric in set(geometry_cells.MAKERS) - {"mean_pis"}:  # whose percentile bootstrap is not shipped
+    for metric in set(geometry_cells.MAKERS) - set(validate_geometry.NOTES):  # whose intervals are not shipped
         cells = [
             row for row in validate_geometry.at_minimum(ROWS, metric) if row.get("axes", 2) <= 16 and row["coverage"]
         ]
@@ -51,8 +51,9 @@ def test_intervals_hold_the_truth_at_the_smallest_sizes_in_low_dimensions():
 
 def test_no_interval_that_ships_holds_less_than_the_bar_at_any_size():
     low, high = SETTINGS["band"]
-    cells = [row for row in ROWS if row["coverage"] and row["metric"] != "mean_pis"]
-    assert len(cells) > 300 and [row for row in cells if row["coverage"]["high"] < low] == []
+    cells = [row for row in ROWS if row["coverage"] and row["metric"] not in validate_geometry.NOTES]
+    assert sum(row.get("wording") == "t3" for row in cells) == 36
+    assert len(cells) > 340 and [row for row in cells if row["coverage"]["high"] < low] == []
     wide = [row for row in cells if row["coverage"]["low"] > high]  # from 0 on, where one side alone can miss
     assert len(wide) < 8 and all((row["effect"], row["noise"], row["axes"]) == (0, "t3", 384) for row in wide)
 
@@ -79,6 +80,16 @@ def test_planted_heads_are_named_first_and_shams_name_none():
     right = {kind: [row["right"] for row in rows if row["plant"] == kind] for kind in ("trait", "method", "sham")}
     assert sum(right["trait"]) >= 9 and sum(right["method"]) >= 9 and len(right["trait"]) == len(right["method"]) == 10
     assert sum(right["sham"]) >= 19 and len(right["sham"]) == 20
+    plants = {(row["plant"], row["head"], str(row["words"])) for row in rows}
+    assert len(plants) == 40  # no plant is counted twice
+
+
+def test_plants_are_never_the_same_and_no_more_are_made_than_there_are():
+    config = {**SETTINGS["heads"], "faults": 4, "shams": 4}
+    few = list(geometry_plants.plants(config, 2, 0))
+    assert len({(kind, str(node), str(faults)) for kind, node, faults in few}) == 12
+    with pytest.raises(UserError, match="5 plants of the kind trait; 4 different ones"):
+        list(geometry_plants.plants({**config, "faults": 5}, 2, 0))
 
 
 def test_a_cell_is_the_same_each_time_and_an_unknown_metric_is_refused():
