@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 import results_io
+from calibrations import certificate, rules
 from calibrations.calibrate import ABOUT
 from meridian import commandline, config_files, file_task, integrity, overrides
 from meridian.context import RunContext
@@ -57,6 +58,7 @@ class Verification:
         yield f"{CERTIFICATE}: as it was written; it lists {len(listed)} results"
         yield f"calibrations: {self._calibrations()} as the certificate lists them, judged on the measurements that it lists"
         yield f"measurements: {self._measurements()} as the certificate lists them, on its weights and prompts"
+        yield self._folded()
         yield f"circuit: {self._stored_circuit()}"
         yield from self._again()
 
@@ -102,6 +104,27 @@ class Verification:
         for number in sorted(numbers):
             self.document(number)
         return len(numbers)
+
+    def _folded(self) -> str:
+        """Break if the calibrations, folded anew under the rules of the run, give another tier, gate or row than it says."""
+        what = "whether the calibrations give this tier"
+        if "behaviour" in self.certificate:
+            return self._not_checked(what, UserError("the heads of failures are part of it"))
+        try:
+            settings = replayed(self.context, self.folder, self.certificate).settings
+        except UserError as error:
+            return self._not_checked(what, error, "model", "task", "circuit")
+        named = settings["task"]["name"]
+        standing = rules.standing(settings, named if named == commandline.FILE else self.subject["task"])
+        if standing.to_dict() != self.certificate["rules"]:
+            return self._not_checked(what, UserError("it was made under other rules than those of this code"))
+        preset = {"preset": settings["preset"]} if settings.get("preset") else {}
+        documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
+        folded = certificate.certify(documents, {**settings["certificate"], **preset}, standing)
+        for name, value in results_io.canonical(folded).items():
+            if value != self.certificate[name]:
+                raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
+        return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
 
     def _stored_circuit(self) -> str:
         """What is said of the circuit of result 20, and of circuit.yaml if there is one. Break if it is not the certificate's."""

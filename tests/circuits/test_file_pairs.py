@@ -149,7 +149,7 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
             "answer": ["Mary Jane", "John"],
             "wrong": "Mary Ann",
         },
-        "has an answer that is also its foil; name another foil": {**MARY, "wrong": ["John", "Mary"]},
+        "has the answer 'Mary', which is also its foil; name another foil": {**MARY, "wrong": ["John", "Mary"]},
         "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on": {
             **MARY,
             "corrupted": MARY["clean"],
@@ -158,7 +158,7 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
     for reason, record in reasons.items():
         assert one(record, gpt2) == reason
     kept, rejected = made([MARY, {**MARY, "answer": "Kate"}, MARY], gpt2)
-    assert len(kept) == 1 and [r.reason for r in rejected] == ["has the clean prompt of row 1 again"] * 2
+    assert len(kept) == 1 and [r.reason for r in rejected] == ["has the clean prompt of row 1 again; take one of them out"] * 2
     assert made([MARY], gpt2, longest=13)[1][0].reason == "has 14 tokens, and the model reads at most 13; shorten it"
     assert made([MARY], gpt2, longest=14)[1] == []
 
@@ -233,7 +233,7 @@ def test_a_role_where_no_token_stands_is_refused(tokenizer) -> None:
     gap = MARY["clean"].index(" ")
     assert (
         one({**MARY, "roles": {"gap": [gap, gap + 1]}}, tokenizer)
-        == "has the role gap where no token stands; name a word"
+        == "has the role gap at ' ', where no token stands; name a word"
     )
 
 
@@ -421,7 +421,7 @@ def test_align_spans_on_the_embedded_models(tokenizer) -> None:
 def test_the_same_prompt_with_other_fillers_is_a_duplicate(tokenizer) -> None:
     longer = {**MARY, "corrupted": MARY["corrupted"].replace(" store", " big store")}
     kept, rejected = made([MARY, longer], tokenizer, align="spans")
-    assert len(kept) == 1 and rejected[0].reason == "has the clean prompt of row 1 again"
+    assert len(kept) == 1 and rejected[0].reason == "has the clean prompt of row 1 again; take one of them out"
 
 
 # --- chat ------------------------------------------------------------------------------------------------------------

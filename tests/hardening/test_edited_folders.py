@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 from pathlib import Path
@@ -91,6 +92,44 @@ def test_a_certificate_from_another_folder_is_found(copied, finished, tmp_path) 
     assert "is not the file that certificate.json was made from" in broken(copied) or "judged on another" in broken(
         copied
     )
+
+
+@pytest.mark.parametrize(
+    ("put", "reason"),
+    [
+        (lambda path: path.symlink_to(path.with_name("nowhere")), "is a link that cannot be followed"),
+        (lambda path: path.symlink_to(path), "is a link that cannot be followed"),
+        (lambda path: path.mkdir(), "is a folder, a pipe or a device and not a file"),
+        (lambda path: os.mkfifo(path), "is a folder, a pipe or a device and not a file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is a folder, a pipe or a device and not a file"),
+    ],
+    ids=["link to nowhere", "link to itself", "folder", "pipe", "device"],
+)
+def test_what_is_no_file_in_a_result_s_place_is_named_and_never_waited_for(put, reason, tmp_path) -> None:
+    path = tmp_path / "02_activation_patching.json"
+    put(path)
+    for read in (results_io.read, results_io.file_digest):
+        with pytest.raises(ResultError, match=reason):
+            read(path)
+    assert reason in str(results_io.fault(path))
+
+
+def test_two_results_of_one_number_are_refused(copied) -> None:
+    path = results_io.required(copied, "25")
+    shutil.copy(path, copied / "25_again.json")
+    assert "25_again.json" in shown(copied) and path.name in shown(copied)
+
+
+def test_an_edit_that_keeps_size_and_time_is_read_anew_by_a_folder_that_is_open(copied) -> None:
+    folder = run_folder.RunFolder.open_as_certified(copied)
+    path = results_io.required(copied, "01")
+    assert folder.document("01") is not None
+    before, text = path.stat(), path.read_text()
+    path.write_text(re.sub(r"\d(?=[^\d]*$)", lambda digit: str((int(digit[0]) + 1) % 10), text, count=1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    with pytest.raises(ResultError):
+        folder.document("01")
 
 
 @pytest.mark.parametrize("share", [0.5, 0.999])

@@ -87,7 +87,7 @@ def test_a_text_that_a_terminal_or_page_would_obey_is_written_out(text, capsys) 
     assert shown_text.visible(text) == "".join(c if c in PRINTED else f"\\u{ord(c):04x}" for c in text)
     said = io.StringIO()
     Reporter(Console(file=said, width=200)).say(f"model {text} here")
-    made = report._environment([]).from_string("{{ text }}").render(text=f"<b>{text}")
+    made = report.environment([]).from_string("{{ text }}").render(text=f"<b>{text}")
     commandline.guarded(refusing(text))
     for shown in (said.getvalue(), made, capsys.readouterr().err):
         assert not set(shown) & (set(text) - PRINTED), shown
@@ -105,7 +105,7 @@ def refusing(text: str):
 
 def test_plain_text_and_what_pages_are_made_of_stay(capsys) -> None:
     assert shown_text.visible("Zürich 日本 🙂\n\tx") == "Zürich 日本 🙂\n\tx"
-    made = report._environment([]).from_string("{{ text }}")
+    made = report.environment([]).from_string("{{ text }}")
     assert made.render(text=jinja2.filters.Markup("<i>\x0b</i>")) == "<i>\x0b</i>"  # the page's own
 
 

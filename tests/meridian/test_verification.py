@@ -74,6 +74,7 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
         "certificate.json: as it was written; it lists 36 results",
         "calibrations: 17 as the certificate lists them, judged on the measurements that it lists",
         "measurements: 19 as the certificate lists them, on its weights and prompts",
+        f"verdicts: folded again, the same tier ({results_io.read(finished / 'certificate.json')['tier']} of 4)",
         f"circuit: '{CIRCUIT.name}' in result 20 is that of the certificate ({digests['circuit']})",
         "circuit: the one that the settings of the run name is the same",
         f"prompts: drawn again, the same ({digests['prompts']})",
@@ -89,6 +90,15 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
     per_prompt = 11 + 2 * 32 + len(battery["conditions"])
     assert int(found[1].replace(",", "")) >= 3 * per_prompt + np.size(battery["random_circuits"]["heads"])
     assert last == "No break. This finds edits; it does not find a forger who computes the digests anew"
+
+
+@pytest.mark.parametrize("forged", [{"tier": 4, "tier_name": "certified", "blocking": {}}, {"ceiling": 3}])
+def test_a_certificate_that_its_calibrations_do_not_give_is_a_break(copied, forged) -> None:
+    """With a digest of its own, so that it is as it was written."""
+    path = copied / "certificate.json"
+    results_io.write(path, {**results_io.read(path), **forged})
+    assert results_io.fault(path) is None
+    assert re.search(r"certificate.json has another \w+ than its calibrations give", first_break(copied))
 
 
 @pytest.mark.slow

@@ -167,8 +167,8 @@ def test_a_suite_of_ones_own_is_a_folder_anywhere(tmp_path):
 
 
 def test_names_are_sorted_by_mode():
-    modes = [re.match(r"([as])(\d\d)_", name).groups() for name in declaration.names()]
-    assert modes == sorted(modes)  # failure modes, then safety suites
+    modes = [re.match(r"([asx])(\d\d)_", name).groups() for name in declaration.names()]
+    assert modes == sorted(modes)  # failure modes, safety suites, then programs
 
 
 def test_key_paths():

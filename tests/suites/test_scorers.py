@@ -155,4 +155,4 @@ def test_numeric_answers_are_numbers():
     with pytest.raises(results_io.UserError, match="is no number"):
         right({"kind": "numeric"}, "7", "seven")
     with pytest.raises(results_io.UserError, match="expected one of"):
-        right({"kind": "code"}, "7", "7")
+        right({"kind": "codes"}, "7", "7")
