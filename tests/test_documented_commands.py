@@ -115,7 +115,7 @@ def test_there_are_pages_with_commands() -> None:
     assert programs == set(PROGRAMS)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "page",
     [

@@ -377,6 +377,7 @@ def test_a_second_run_gives_the_same_bytes_without_the_model(first, monkeypatch)
     assert "nothing measured anew" in second.outcome.output
 
 
+@pytest.mark.slow
 def test_a_deleted_calibration_is_judged_again_without_the_model(mended, monkeypatch) -> None:
     no_model(monkeypatch)
     (mended.folder / "30_seed_variance.json").unlink()

@@ -146,6 +146,7 @@ def test_a_vanishing_denominator_does_not_make_the_ratio_infinite():
     assert matrix.published_value is None
 
 
+@pytest.mark.slow
 def test_pure_noise_rarely_passes_although_the_published_rule_does():
     passed = published = 0
     for seed in range(40):

@@ -106,6 +106,7 @@ def test_one_rater_is_missing_everything():
         assert record.verdict == "insufficient" and record.reasons[0].startswith("missing_rater")
 
 
+@pytest.mark.slow
 def test_unrelated_raters_are_never_passed():
     """D31: W has null mean 1/3, so a W near .5 is weak; neither gate may be passed by chance."""
     for seed in range(12):

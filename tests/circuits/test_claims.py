@@ -257,6 +257,7 @@ def test_a_discovered_circuit_names_the_published_one_that_it_can_be_compared_wi
     assert "published_heads" not in resolve(plan, "discovered", tmp_path).provenance and len(searches) == 1
 
 
+@pytest.mark.slow
 def test_the_search_sees_the_discovery_split_and_the_settings(plan, tmp_path, searches) -> None:
     resolve(plan, "discovered", tmp_path)
     (study,) = searches
@@ -295,6 +296,7 @@ def test_another_method_makes_another_search(folder, tmp_path, searches) -> None
     assert results_io.read(tmp_path / "discovery.json")["subject"]["method"] == "EAP-IG"
 
 
+@pytest.mark.slow
 def test_a_long_search_is_announced_before_it_begins_and_not_when_it_is_known(folder, tmp_path, searches) -> None:
     said: list[str] = []
     plan = make_plan(folder("gpt2"), settings={**SETTINGS, "discovery": {**DISCOVERY, "warn_above": 900}})

@@ -115,6 +115,7 @@ def test_attention_from_the_answer_is_what_the_plain_model_attends_to(base, pock
             assert found.to[role][place].numpy() == pytest.approx(own[:, int(where[place])], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_the_two_runs_attend_differently_and_the_trace_holds_their_means(pocket, traced) -> None:
     for base in ("clean", "corrupted"):
         by_prompt, means = attention.from_answer(pocket, pocket.discovery, base), traced["attention"][base]

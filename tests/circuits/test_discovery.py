@@ -217,6 +217,7 @@ def test_by_faithfulness_alone_the_circuit_is_the_smallest_within_the_tolerance(
         assert len(found.heads) == 1
 
 
+@pytest.mark.slow
 def test_provenance_says_how_it_was_found(able, path) -> None:
     found = discover(able)
     assert (found.name, found.task, found.model) == (f"{TASK} greedy", TASK, "toy/gpt2")

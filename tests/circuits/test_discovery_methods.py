@@ -300,6 +300,7 @@ def test_stability_equals_a_loop_over_resampled_searches(planted_study) -> None:
     assert not found["meets_bar"]  # 6 resamples are too few
 
 
+@pytest.mark.slow
 def test_counting_a_prompt_twice_shifts_the_classifier_alike(planted_study) -> None:
     study, weights = planted_study(), np.array([2.0, 0, 1, 1, 0, 3, 0, 1])
     again = study.discovery.select([row for row, times in enumerate(weights) for _ in range(int(times))])

@@ -43,7 +43,7 @@ def random_study(load) -> Callable[[str], Study]:
     return make
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["ACDC-greedy", "AtP", "EAP-IG"])
 def test_counting_a_prompt_twice_is_having_it_twice(random_study, method) -> None:
     study, module = random_study(), METHODS[method]
@@ -58,7 +58,7 @@ def test_counting_a_prompt_twice_is_having_it_twice(random_study, method) -> Non
 # --- edges ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("architecture", ["gpt2", "neox", "llama"])
 def test_leaving_out_edges_on_no_path_changes_no_logit(random_study, architecture) -> None:
     study = random_study(architecture)

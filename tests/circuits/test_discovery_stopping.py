@@ -172,6 +172,7 @@ def test_auto_ranks_heads_where_edges_are_unknown_and_says_so(unwired) -> None:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["EAP-IG", "EAP-GIM"])
 def test_edges_that_are_asked_for_by_name_are_refused(unwired, method) -> None:
     with pytest.raises(UnknownWiringError, match="is not the one of a pre-norm decoder"):

@@ -329,6 +329,7 @@ def test_permuting_variants_permutes_rows(engine, sweep, effects, scored) -> Non
     assert np.abs(permuted.logit_diff - effects.logit_diff[order]).max() < 1e-5
 
 
+@pytest.mark.sampled(2)
 def test_wider_padding_changes_nothing(engine, sweep, effects, scored) -> None:
     pad = {name: torch.nn.functional.pad(getattr(scored, name), (0, 5)) for name in ("clean", "corrupted")}
     padded = replace(scored, **pad)
@@ -348,7 +349,7 @@ def test_the_order_of_reference_prompts_does_not_change_means(backend, model, re
     assert np.abs(other.logit_diff - effects.logit_diff[kept]).max() < 1e-5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_a_run_leaves_no_trace_in_the_model(engine, model, scored, sweep) -> None:
     with torch.no_grad():
         before = model.bridge(scored.clean, return_type="logits")
@@ -586,7 +587,7 @@ def test_out_of_memory_with_a_single_row_is_an_error(model, reference, scored) -
         engine.end_logits(scored)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 def test_progress_counts_every_pair_once(backend, model, reference, scored, sweep) -> None:
     done: list[int] = []
     backend(model, reference, rows_per_forward=50, prompts_per_batch=10).run(sweep, scored, done.append)

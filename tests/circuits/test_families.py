@@ -363,6 +363,7 @@ def test_repeated_tokens_have_no_bos_where_the_tokenizer_has_none(make) -> None:
     assert torch.equal(attention._repeated_tokens(study)[:, 1:], tokens)
 
 
+@pytest.mark.slow
 def test_a_companion_whose_words_the_tokenizer_splits_is_passed_over(make, monkeypatch) -> None:
     """Years, where every digit is a token of its own, as in Qwen's and Llama's tokenizers."""
     digits = [f"{number:02d}" for number in range(100)]

@@ -158,7 +158,10 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
     for reason, record in reasons.items():
         assert one(record, gpt2) == reason
     kept, rejected = made([MARY, {**MARY, "answer": "Kate"}, MARY], gpt2)
-    assert len(kept) == 1 and [r.reason for r in rejected] == ["has the clean prompt of row 1 again; take one of them out"] * 2
+    assert (
+        len(kept) == 1
+        and [r.reason for r in rejected] == ["has the clean prompt of row 1 again; take one of them out"] * 2
+    )
     assert made([MARY], gpt2, longest=13)[1][0].reason == "has 14 tokens, and the model reads at most 13; shorten it"
     assert made([MARY], gpt2, longest=14)[1] == []
 

@@ -202,6 +202,7 @@ def test_random_sets_of_heads_of_every_size(architecture, recipe, engine, lens, 
     assert np.abs(empty[0] - full[0]).max() > 0.1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_leaving_one_more_head_out_around_an_ablated_base(architecture, engine, lens, plain, reference, few) -> None:
     """Everything but a circuit is mean-ablated, and one of the circuit's heads besides."""
@@ -558,7 +559,7 @@ def test_a_path_from_held_tokens_into_the_logits(architecture, shown, engine, le
     assert_same(found, expected.logit_diff, TOLERANCE["float64"])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_other_paths_go_the_reference_backend_s_way(architecture, engine, lens, plain, reference, few) -> None:
     model, rng = engine(architecture).model, random.Random(2)

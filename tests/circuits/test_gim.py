@@ -245,6 +245,7 @@ def integrated_by_hand(model: Any, prompts: PromptSet, steps: int) -> np.ndarray
     return torch.stack(rows).detach().numpy()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_integrated_gradients_of_heads_are_those_of_plain_autograd(steps, fused, engine, plain, several) -> None:

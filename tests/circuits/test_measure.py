@@ -314,6 +314,7 @@ def test_how_many_rows_go_into_a_forward_pass_is_no_part_of_a_result(template, n
 # --- interruptions and shared results ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_finished_before_a_failure_is_kept(plan, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(MEASUREMENTS["03"], "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -329,6 +330,7 @@ def interrupted(study):
     raise KeyboardInterrupt
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_are_refused_in_a_sentence_and_not_written(
     plan, tmp_path, monkeypatch, value
@@ -348,6 +350,7 @@ def test_what_a_killed_run_left_half_written_is_removed(measured, plan) -> None:
     assert sorted(path.name for path in measured.iterdir() if path.suffix != ".json") == ["notes.txt"]
 
 
+@pytest.mark.slow
 def test_a_run_with_another_circuit_copies_what_does_not_depend_on_it(template, network, tmp_path) -> None:
     shared, *_ = template
     other = make_plan(network, circuit=replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0), head(2, 1)))}))

@@ -183,6 +183,7 @@ def test_the_vocabulary_is_what_the_audit_found() -> None:
     assert piece.peak(gpt2, 64, 2048, 667) < 0.4 * one
 
 
+@pytest.mark.slow
 def test_logits_are_held_in_blocks_that_the_room_allows(shaped, alike, sets) -> None:
     model = shaped("llama")
     engine = FusedEngine(model, sets("ioi")["reference"], memory_mib=40)

@@ -382,6 +382,7 @@ def test_companion_circuits_leave_the_ioi_logit_difference_alone(bridge, sound, 
         assert abs((without - clean).mean()) <= 0.01, task
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", COMPANIONS)
 def test_the_ioi_circuit_leaves_the_other_tasks_alone(bridge, sound, measured, task):
     scored, sources, clean = measured(task)

@@ -42,7 +42,7 @@ def test_faithfulness_of_the_claim(variant):
         assert model.faithfulness(heads, kind) == pytest.approx(FAITHFULNESS[variant][kind], abs=0.02 + 3 * error), kind
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_faithfulness_of_the_truth(variant):
     model, heads = measured(variant, n=N_FEW), planted.truth(variant).heads

@@ -150,7 +150,7 @@ def test_each_of_twelve_is_small_and_those_of_a_sign_are_not():
     assert model.effect(CANCELLING_TWELVE[1::2], "mean") == pytest.approx(-0.42, abs=0.04)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "least", "most"),
     [

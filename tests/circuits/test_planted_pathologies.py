@@ -37,6 +37,7 @@ def test_backup_takes_over_only_if_all_movers_are_zero():
             assert model.effect([mover], kind) == pytest.approx(share, abs=0.03), (mover, kind)
 
 
+@pytest.mark.slow
 def test_in_the_sound_model_zero_and_mean_knock_out_the_same():
     model, movers = measured("sound"), role_heads("sound", "name_mover")
     others = [node for node in HEADS if node not in movers]
@@ -72,6 +73,7 @@ def test_one_template_is_unfaithful_and_the_others_are_not():
     assert model.effect([head(0, 7)], "pooled_mean", cued) == pytest.approx(0.60, abs=0.05)
 
 
+@pytest.mark.slow
 def test_some_names_are_unfaithful_and_the_others_are_not():
     model, heads = measured("some_names"), claimed("some_names")
     rare = torch.tensor([name in RARE_NAMES for name in model.scored.factors["answer"]])
@@ -84,6 +86,7 @@ def test_some_names_are_unfaithful_and_the_others_are_not():
     assert model.effect([head(3, 1)], "pooled_mean", rare) == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
 def test_each_mover_of_data_subset_matters_for_its_own_objects_only():
     model = measured("data_subset")
     words = [[lexicon.VOCABULARY[token] for token in row] for row in model.scored.clean.tolist()]

@@ -187,6 +187,7 @@ def test_docstring_names_the_third_argument_and_the_lists_are_disjoint(kind) -> 
     assert max(counts.values()) < 5 * 1160 / len(counts)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("corruption", docstring.CORRUPTIONS)
 def test_docstring_corruptions_put_in_names_that_the_clean_prompt_lacks(kind, corruption) -> None:
     expected = {"random_answer": 1, "random_doc": 2, "random_def_doc": 4}[corruption]
@@ -231,6 +232,7 @@ def test_acronym_letters_are_the_initials_and_differ(kind) -> None:
     assert max(letters.values()) < 0.09 * len(examples)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("corruption", acronym.CORRUPTIONS)
 def test_acronym_corruptions_change_the_initials(kind, corruption) -> None:
     for example in draws.examples(kind, "acronym", corruption):

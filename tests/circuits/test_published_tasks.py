@@ -127,7 +127,7 @@ def test_no_prompt_is_in_two_splits_of_different_seeds(name) -> None:
     assert max(map(len, where.values())) == 1
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @every_draw
 def test_pairs_are_aligned_and_differ_at_the_named_positions_only(kind, name, corruption) -> None:
     task, examples = draws.task(kind, name, corruption), draws.examples(kind, name, corruption)

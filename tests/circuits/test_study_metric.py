@@ -24,6 +24,7 @@ def both(make_study):
     return logits, replace(logits, task=tasks.get("greater_than", metric="probability_difference"), done={})
 
 
+@pytest.mark.slow
 def test_the_metric_is_the_difference_of_probabilities(both) -> None:
     logits, probabilities = both
     asked = logits.run(replace(SWEEP, probabilities=True))

@@ -157,6 +157,7 @@ def test_every_prompt_asks_about_a_combination_that_training_excludes():
         assert all(corpus.held_out_combinations(example.clean) for example in draw(name, 500))
 
 
+@pytest.mark.slow
 def test_documents_are_in_the_vocabulary_fit_the_context_and_cover_every_kind(documents, tokenizer):
     encodings = tokenizer.backend_tokenizer.encode_batch([document.text for document in documents])
     assert not any(tokenizer.unk_token_id in encoding.ids for encoding in encodings)

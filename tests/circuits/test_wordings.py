@@ -121,7 +121,7 @@ def test_splits_have_every_template_equally_often(name) -> None:
         assert sum(counts) == SIZES[split] and max(counts) - min(counts) <= 1
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FRAMES)
 def test_default_prompts_are_the_same_to_the_byte(name) -> None:
     for chosen in (tasks.get(name), tasks.get(name, templates="default")):

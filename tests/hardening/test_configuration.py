@@ -109,7 +109,7 @@ def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sent
     assert command(setting) == Outcome(USER_ERROR, "", f"{setting.partition('=')[0]}{sentence}\n")
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [

@@ -104,7 +104,7 @@ def test_a_folder_of_results_that_cannot_be_is_refused_within_seconds(kind, tmp_
     assert " cannot be written (" in outcome.errors and time.process_time() - began < 20
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("reason", REASONS.values(), ids=REASONS)
 def test_whatever_the_disk_refuses_in_a_stage_is_one_sentence(reason, tmp_path) -> None:
     error = OSError(reason, os.strerror(reason), str(tmp_path / "x"))

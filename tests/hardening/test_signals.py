@@ -127,6 +127,7 @@ def test_one_while_the_sentence_is_said_does_not_cut_it() -> None:
     assert ended(script) == (interruption.CODE, "", SAID)
 
 
+@pytest.mark.slow
 def test_an_error_that_was_made_of_one_is_no_traceback_and_no_refusal() -> None:
     for error in (ImportError("numpy.core.multiarray failed to import"), UserError("torch cannot be imported")):
         with (

@@ -339,6 +339,7 @@ def test_what_check_refuses_the_run_refuses_too_in_one_sentence(place, arguments
         assert outcome.errors.count("\n") == 1 and not Path("results").exists()
 
 
+@pytest.mark.slow
 def test_larger_wordings_are_of_tasks_that_draw_their_prompts(place) -> None:
     outcome = command("task=file", "task.path=mine.csv", "prompts.templates=more", *DISCOVERED)
     assert outcome.code == 2 and outcome.errors.startswith(
@@ -396,6 +397,7 @@ def test_a_setting_that_a_gate_reads_changes_what_a_tier_needs() -> None:
     assert asked[4, tier_needs.EVALUATION] == 300 and asked[4, tier_needs.COMPANIONS] == 4
 
 
+@pytest.mark.slow
 def test_settings_of_rows_are_no_changed_rules_but_for_their_shares() -> None:
     from calibrations import rules
 

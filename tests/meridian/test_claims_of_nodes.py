@@ -36,6 +36,7 @@ def test_a_claim_that_cannot_be_is_refused_before_anything_is_measured(tmp_path,
     assert not list((tmp_path / "results").rglob("*.json"))
 
 
+@pytest.mark.slow
 def test_discovery_refuses_a_scope_that_is_none(tmp_path) -> None:
     outcome = command(
         *SMALL,

@@ -298,6 +298,7 @@ def test_what_differs_names_the_folder(overrides, name) -> None:
     assert str(run.folder("ioi", default=True)) == "results/pocket/ioi"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -434,7 +435,7 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ("model=local", "model=local needs model.path; give the folder that holds config.json and model.safetensors"),
     ],
 )
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 def test_a_wrong_value_is_one_sentence(argument, sentence, tmp_path) -> None:
     assert refused(tmp_path / "results", argument) == sentence
 

@@ -321,6 +321,7 @@ def test_a_run_without_a_tier_is_held_back_by_the_behaviour(tier: int, reasons: 
     assert shown in found.sentence()
 
 
+@pytest.mark.slow
 def test_heads_that_cannot_be_compared_are_said_with_the_reason(tmp_path: Path) -> None:
     few = small()
     few["01"]["data"]["cluster"] = [0] * len(few["01"]["data"]["cluster"])
@@ -444,6 +445,7 @@ def test_a_lost_verdict_and_tier_are_named_with_the_gates_that_hold_back(copies:
     assert [verdict["change"] for verdict in back.verdicts if verdict["change"]] == [run_comparison.GAINED]
 
 
+@pytest.mark.slow
 def test_it_is_printed_with_every_quantity(copies: tuple[Path, Path]) -> None:
     found, console = compare(*copies), Console(width=200, file=io.StringIO())
     run_comparison_table.show(found, console)

@@ -117,7 +117,7 @@ def test_pocket_is_probed_and_its_own_words_are_no_guid(tmp_path):
     assert same.code == 2 and "contamination.reference=pocket is the model itself" in same.errors
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

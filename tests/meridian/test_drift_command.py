@@ -21,7 +21,7 @@ POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu
 TUNING = {"steps": 60, "rate": 3e-4, "batch": 32, "documents": 320}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

@@ -93,6 +93,7 @@ def test_the_baseline_and_the_lens_are_the_stored_ones(lab, run, rows) -> None:
     assert lab.logit_lens().values == pytest.approx(lens, abs=STORED)
 
 
+@pytest.mark.slow
 def test_the_trace_is_the_stored_one_on_its_prompts(lab, run) -> None:
     data = run.data("06")
     chosen = [lab.prompts.ids.index(run.data("01")["prompt_id"][row]) for row in data["rows"]]

@@ -56,6 +56,7 @@ def test_what_a_preset_says_of_itself_is_not_typed(typed, tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_is_typed_replaces_the_preset_s() -> None:
     made = started("task=ioi", "preset=quick", "prompts.evaluation=77")
     assert made.settings["prompts"]["evaluation"] == 77

@@ -104,6 +104,7 @@ def test_it_lies_beside_the_certificate_and_is_small(run, tmp_path) -> None:
     assert not list(path.parent.glob(".*partial"))
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes_anywhere_and_at_any_time(run, written, tmp_path) -> None:
     shutil.copytree(run.path, tmp_path / "elsewhere" / "run")
     for path in (tmp_path / "elsewhere" / "run").iterdir():
@@ -415,6 +416,7 @@ def test_a_result_without_example_prompts_says_so(run, tmp_path) -> None:
     assert "Attention patterns: result 25 has no example prompt." in text
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_do_the_task_has_a_report_without_a_tier(run, tmp_path) -> None:
     def change(document) -> None:
         document.update(tier=None, tier_name="the behaviour is absent")

@@ -249,9 +249,9 @@ def test_the_prompt_says_what_the_model_prefers(run, tmp_path, difference, said)
     assert found.difference == difference and f"The model prefers the {said}: D, its logit difference, is" in text
     stored = document["data"]["examples"][0]
     assert "".join(token.text for token in found.tokens) == "".join(stored["clean"])
-    assert {
-        name: place for place, token in enumerate(found.tokens) for name in token.names.split(", ") if name
-    } == {name.replace("_", " "): place for name, place in stored["positions"].items()}
+    assert {name: place for place, token in enumerate(found.tokens) for name in token.names.split(", ") if name} == {
+        name.replace("_", " "): place for name, place in stored["positions"].items()
+    }
 
 
 def test_every_gate_of_the_tiers_is_said_in_plain_words() -> None:

@@ -33,7 +33,7 @@ def test_without_prompts_circuit_or_preconditions_every_command_refuses(copied, 
         assert (outcome.code, outcome.errors.strip()) == (2, sentence)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("number", ["02", "04", "11", "25", "28"])
 def test_any_other_result_may_be_missing(copied, number) -> None:
     whole = set(figures.of(RunFolder.open(copied)))

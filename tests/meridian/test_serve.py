@@ -110,6 +110,7 @@ def test_a_folder_of_drift_has_its_page_and_its_results_alone(tmp_path) -> None:
         assert answer.status_code == 404 and "not to be read" not in answer.text
 
 
+@pytest.mark.slow
 def test_another_host_is_refused_and_no_page_may_ask_elsewhere(client) -> None:
     assert client.get(f"/{TOKEN}/", headers={"host": "example.org"}).status_code == 400
     for address in ("", "compare?a=pocket/ioi&b=pocket/again", "report/pocket/ioi/report.html"):

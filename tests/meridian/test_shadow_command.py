@@ -92,6 +92,7 @@ def test_without_consent_nothing_is_used_and_that_is_said(traffic):
     assert command(*settings, "shadow.opt_in=all").code == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

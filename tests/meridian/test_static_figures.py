@@ -285,6 +285,7 @@ def run(finished: Path) -> RunFolder:
     return RunFolder.open(finished)
 
 
+@pytest.mark.slow
 def test_names_stand_inside_their_discs_and_no_drawn_edge_is_fainter_than_a_third(run: RunFolder) -> None:
     for width in ("single", "double"):
         canvas = static.draw(figures.of(run)["circuit"], width)

@@ -235,6 +235,7 @@ def test_an_interval_is_printed_beside_its_estimate() -> None:
     assert tables.printed(Table("t", "", frame)).to_numpy().tolist() == [["a", "0.50 [0.25, 0.75]"], ["b", "2.00"]]
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: RunFolder, tmp_path: Path) -> None:
     settings = {"formats": ["svg"], "tables": ["csv", "tex"], "width": "single", "titles": False, "theme": "light"}
     asked = {**settings, "only": ["heads_02_denoising", "certificate"]}

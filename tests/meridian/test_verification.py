@@ -209,6 +209,7 @@ def test_other_prompts_are_a_break(finished, monkeypatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_model_typed_is_the_one_checked(finished) -> None:
     assert "certificate.json was made from" in first_break(finished, "model=planted/sound")
 
@@ -369,6 +370,7 @@ def test_the_settings_of_the_run_are_those_that_its_certificate_names(task, aske
         assert found.settings["circuit"]["path"] == "a=1/b.yaml"
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_no_more_is_said() -> None:
     certificate = {"subject": {"model": "pocket", "task": "ioi"}, "asked": ["measurement.gone=1"]}
     with pytest.raises(UserError, match=r"measurement\.gone is not a setting"):

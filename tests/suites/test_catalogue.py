@@ -47,7 +47,7 @@ def test_every_mode_has_a_suite_and_the_embedded_model_reads_one_where_it_can():
     assert {suite.mode for suite in readable()} & shipped == shipped - NATURAL
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lock_is_what_the_declaration_compiles_to(name):
     suite = load(name)

@@ -111,6 +111,7 @@ def test_every_head_alone_is_what_plain_models_give(pair, plain, questions, back
     assert np.abs(found.effect).max() > 0.05  # there was something to find
 
 
+@pytest.mark.slow
 def test_heads_together_are_no_sum_and_what_plain_models_give(pair, plain, questions) -> None:
     (a, _), (b, _) = plain
     cross = CrossCheckpoint(*(models.load(one) for one in pair), questions, "lens")
@@ -152,6 +153,7 @@ def test_what_each_head_adds_directly_is_what_plain_models_give(pair, plain, que
     assert np.abs(found["a"] - found["b"]).max() > 0.02
 
 
+@pytest.mark.slow
 def test_with_the_same_embeddings_the_ceiling_is_all_but_the_last_norm(pair, questions) -> None:
     """Only the blocks were disturbed, so A's outputs in B's run are A's stream, and the logits are A's."""
     found = CrossCheckpoint(*(models.load(one) for one in pair), questions, "lens").restored()

@@ -38,6 +38,8 @@ site.build(site.Source(folder.name, manifests, heads, "0123456789ab"), out, date
 """
 __all__ = ["questions", "server"]  # fixtures
 
+pytestmark = pytest.mark.slow  # eight weeks are asked and three sites built; `test_drift_command` builds a small one
+
 
 @pytest.fixture(scope="module")
 def folder(server, questions, tmp_path_factory):
@@ -74,7 +76,6 @@ def content(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.slow
 def test_builds_are_equal_byte_for_byte_but_for_the_time(built) -> None:
     first, *others = (content(out) for out in built)
     assert len(first) > 40
@@ -85,7 +86,6 @@ def test_builds_are_equal_byte_for_byte_but_for_the_time(built) -> None:
     assert list(made) == ["built", "files"] and {*made["files"], site.BUILD} == first.keys()
 
 
-@pytest.mark.slow
 def test_a_build_over_another_one_is_the_same_as_into_an_empty_folder(built, folder, tmp_path) -> None:
     """What the earlier site had and this one has not goes; what was never of a site stays, and nothing outside is touched."""
     manifest, out = results_io.read(folder / "manifest-2026-W29.json"), tmp_path / "site"
@@ -143,7 +143,6 @@ def test_lines_break_at_gaps(built) -> None:
     assert "2026-W28" in (built[0] / "gaps.html").read_text()
 
 
-@pytest.mark.slow
 def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_path) -> None:
     settings = {**SETTINGS, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False, "default_samples": 99}
     analysis.analyse(folder, settings, vectors=hashed)

@@ -157,7 +157,7 @@ def test_versions_that_take_turns_are_no_reason_to_ask_again(server, suite, tmp_
     assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == PROMPTS
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "dots"), [("\n", 180), ("", 0)])
 def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, suite, tmp_path, monkeypatch):
     """The server quotes it in its errors: whole, or where the quote of 200 characters ends in the middle of it."""

@@ -63,6 +63,7 @@ def records(run, folder):
     return {one["metric_id"]: one for path in paths for one in results_io.read(path)["records"]}
 
 
+@pytest.mark.slow
 def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
     rng, noise = np.random.default_rng(0), {}
 

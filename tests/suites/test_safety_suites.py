@@ -132,6 +132,7 @@ def in_base64(item: Item) -> str:
 NAMES_195 = ("failure_rate", "excess", "plain_compliance", "plain_refusal", "dose_trend")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -377,6 +378,7 @@ KINDS_188 = ("believes_wrong", "doubts", "believes_right")
 NAMES_188 = ("failure_rate", "accuracy_neutral", *(f"accuracy_{kind}" for kind in KINDS_188))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -430,6 +432,8 @@ def test_188_has_sixty_questions_of_which_no_wrong_answer_is_right():
 
 
 def test_safety_is_no_part_of_the_taxonomy(tmp_path):
-    assert set(modes.SAFETY) | set(modes.MODES) | {"X1"} == set(modes.EVERY) and not set(modes.SAFETY) & set(modes.MODES)
+    assert set(modes.SAFETY) | set(modes.MODES) | {"X1"} == set(modes.EVERY) and not set(modes.SAFETY) & set(
+        modes.MODES
+    )
     found = asked(declaration.load("s01_refusals"), tmp_path, lambda item: ANSWER)
     assert not set(results.coverage([found])["relevant"]) & set(modes.SAFETY)

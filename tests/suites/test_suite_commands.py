@@ -109,6 +109,7 @@ def test_the_summary_ends_with_the_command_that_goes_on(finished, results) -> No
     assert line.startswith(f"Next: {again} traces the largest group, {SUITE}")
 
 
+@pytest.mark.slow
 def test_the_same_suite_again_asks_nothing_and_writes_the_same(finished, folder, results) -> None:
     kept = {name: (folder / name).read_bytes() for name in FILES if name.endswith((".json", ".jsonl"))}
     again = command(f"suite={SUITE}", f"results={results}")

@@ -14,6 +14,7 @@ from results_io import UserError
 from suites.statistics import bootstrap, calibration, permutation, proportions, selective
 
 
+@pytest.mark.slow
 def test_bootstrap_resamples_clusters_and_not_samples() -> None:
     rng = np.random.default_rng(0)
     per_item = rng.random(40) < 0.5

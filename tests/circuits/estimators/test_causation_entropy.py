@@ -321,6 +321,7 @@ def test_false_positives_of_the_gaussian_search_over_many_columns_are_alpha() ->
     assert single / repeats > 0.5
 
 
+@pytest.mark.slow
 def test_false_positives_given_a_strong_parent_are_alpha() -> None:
     """The parent is always found; the other columns depend on it and on each other, not on the target given it."""
     repeats, extra = 400, 0

@@ -22,6 +22,7 @@ def plain_scores(network, tokens, answers, wrong) -> tuple[float, bool, float]:
     return float(difference), int(logits.argmax()) in answers, float(logits.softmax(0)[answers].sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("task", ["ioi", "greater_than"])
 def test_every_number_is_the_plain_model_s(task, make_study, plain) -> None:
     study = make_study("gpt2", task)

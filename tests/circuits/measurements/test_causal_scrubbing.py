@@ -323,7 +323,7 @@ def test_the_wiring_as_written_recovers_all_and_another_does_not(planted) -> Non
     assert recovery(data, "scrubbed") < 0.1
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["duplicate_token", "s_inhibition", "name_mover"])
 def test_without_one_of_its_roles_the_circuit_recovers_nothing(planted, role) -> None:
     roles = {name: own for name, own in planted.circuit.roles.items() if name != role}

@@ -166,6 +166,7 @@ def test_keys_and_values_of_a_group_are_shared_by_its_heads(load) -> None:
     assert (own[0] - own[1]).abs().max() > 1e-6
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_loss_sums_the_probability_of_all_answers(make_study, plain) -> None:
     study = make_study("gpt2", "greater_than")
@@ -178,7 +179,7 @@ def test_the_loss_sums_the_probability_of_all_answers(make_study, plain) -> None
     assert loss.numpy() == pytest.approx(np.array(truth), abs=1e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @torch.no_grad()
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 @pytest.mark.parametrize("layer", [0, 1])
@@ -281,6 +282,7 @@ def test_the_neighbourhood_is_the_widest_in_which_chains_mix(study) -> None:
     assert measurement.measure(with_settings(study, gammas=gammas, share=0.0))["gamma"] == 0.01
 
 
+@pytest.mark.slow
 def test_a_model_whose_loss_is_flat_has_zero_everywhere(tmp_path) -> None:
     model = toy.build("gpt2")
     torch.nn.init.zeros_(model.lm_head.weight)

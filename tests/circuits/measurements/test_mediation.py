@@ -183,6 +183,7 @@ class Counted:
         self.done += pairs
 
 
+@pytest.mark.slow
 def test_heads_of_the_last_layer_act_on_the_logits_alone_in_a_parallel_model(make_study) -> None:
     study = make_study("neox")
     found = mediation.measure(study)

@@ -74,6 +74,7 @@ def test_in_the_whole_model_minimality_is_the_knock_out(study) -> None:
     assert np.abs(data["role_effect"][0] - (clean - floor)).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_a_head_that_writes_nothing_loses_nothing(study, tmp_path) -> None:
     network = toy.build("gpt2")
     with torch.no_grad():

@@ -84,7 +84,7 @@ def test_under_grouped_queries_the_receiver_is_the_group(studied) -> None:
     assert heads == [[[1, 2]], [[1, 3]], [[1, 2], [1, 3]], [[1, 2], [1, 3]], [], [], []]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_effects_equal_brute_force(architecture, studied, plain, data) -> None:
     study = studied(architecture)

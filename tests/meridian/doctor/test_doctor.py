@@ -78,6 +78,7 @@ def test_every_architecture_is_healthy_and_described(architecture, reports) -> N
     assert (own.dtype, own.device, own.attention, own.backend) == ("float32", "cpu", "eager", "fused")
 
 
+@pytest.mark.slow
 def test_the_report_is_json_and_printed_whole(reports) -> None:
     report = reports["gpt2"]
     document = json.loads(results_io.dumps(report.to_dict()))

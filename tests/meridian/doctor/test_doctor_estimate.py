@@ -167,6 +167,7 @@ def test_minutes_are_pairs_over_rate_and_the_longest_are_named(first, fixed) -> 
     assert set(work.SHRINK) == set(IN_SWEEPS)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_weights_and_what_is_stored(first, fixed) -> None:
     study, _ = first
     memory = estimate.estimate(study, study.circuit, lambda step: None).memory

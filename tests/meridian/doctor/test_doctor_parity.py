@@ -120,6 +120,7 @@ def test_a_wrong_embedding_is_named(compare, monkeypatch) -> None:
     assert compare().departure.first == "the embedding"
 
 
+@pytest.mark.slow
 def test_a_wrong_unembedding_is_named_by_what_is_left(compare, monkeypatch) -> None:
     spoil(monkeypatch, lambda bridge: bridge.unembed.weight.mul_(1.01))
     found = compare()

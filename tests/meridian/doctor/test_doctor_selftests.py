@@ -64,6 +64,7 @@ def test_scores_and_ranking_are_those_of_brute_force(pocket) -> None:
         assert own[: selftests.SHOWN] == ranked[: selftests.SHOWN]
 
 
+@pytest.mark.slow
 def test_chunks_are_weighted_by_their_sequences(pocket) -> None:
     whole = selftests.repeated_scores(pocket, LENGTH, 3, 2)
     first, second = (

@@ -188,12 +188,14 @@ def test_the_size_is_the_frobenius_norm(broken, model) -> None:
     assert captured_head.size(model, model) == 0
 
 
+@pytest.mark.slow
 def test_a_sham_is_about_as_large_as_the_fault(broken, sham, model) -> None:
     """The sizes depend on how easily the words are told apart."""
     fault, harmless = (captured_head.size(model, one) for one in (broken, sham))
     assert fault / 2 <= harmless <= 2 * fault
 
 
+@pytest.mark.slow
 def test_the_same_fault_twice_is_the_same_model(broken, model, tokenizer) -> None:
     again = captured_head.plant(model, tokenizer, FAULT, texts())
     assert all(torch.equal(a, b) for a, b in zip(broken.parameters(), again.parameters(), strict=True))

@@ -71,6 +71,7 @@ def without(ids, gone) -> torch.Tensor:
     return torch.tensor([row + [PADDING] * (ids.shape[1] - len(row)) for row in rows])
 
 
+@pytest.mark.slow
 def test_a_prompt_without_a_year_before_or_after_has_no_sharpness(study, found) -> None:
     chosen = [row for row, value in enumerate(found["sharpness"]["model"]) if value is not None][:3]
     prompts = study.prompts.select(chosen)

@@ -40,6 +40,7 @@ def replaced(variant: Variant, prompts, row: int) -> set:
     return found
 
 
+@pytest.mark.slow
 def test_all_pairs_but_the_circuit_s_are_replaced(study, nodes) -> None:
     prompts = study.prompts
     variant = head_positions.only(nodes, study.model.heads, MEAN, "circuit")
@@ -74,6 +75,7 @@ def test_a_head_of_two_roles_has_both_positions_and_of_an_unknown_role_all() -> 
     assert head_positions.share(found, 3, 10.0) == pytest.approx((1 + 2 + 10) / 30)
 
 
+@pytest.mark.slow
 def test_the_planted_circuit_at_its_positions_is_the_whole_model(study, nodes) -> None:
     """Faithful to 1 % at all positions and at its roles' own; nothing without its movers; a decoy more changes nothing."""
     movers = study.circuit.roles["name_mover"].heads

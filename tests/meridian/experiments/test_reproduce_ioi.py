@@ -170,6 +170,7 @@ def test_the_search_finds_what_a_circuit_leaves_out() -> None:
     assert abs(np.mean(reproduce_ioi.difference(found, "greedy 0"))) > 0.2 * whole
 
 
+@pytest.mark.slow
 def test_numbers_are_in_logits_whatever_the_task_s_metric() -> None:
     study = reproduced.planted()
     other = replace(study, task=replace(study.task, metric="probability_difference"), done={})
