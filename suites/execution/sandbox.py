@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from results_io import UserError
 
@@ -239,9 +239,8 @@ def _opened(command: Sequence[str], reading: int, writing: int, how: Mapping[str
     with tempfile.TemporaryFile() as errors:
         options: dict[str, Any] = {"stdout": subprocess.DEVNULL, **how}
         try:
-            process: subprocess.Popen[bytes] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True, close_fds=True, **options
-            )
+            started = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, start_new_session=True, **options)
+            process = cast("subprocess.Popen[bytes]", started)
         except OSError as error:
             raise CannotStart(str(error)) from error
         finally:
