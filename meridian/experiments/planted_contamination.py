@@ -214,7 +214,7 @@ def table(data: Mapping[str, Any]) -> str:
             *(cell(own["canary"]), f"{own['exposure']:.1f}"),
             *(f"{own['accuracy_dirty']:.2f} / {own['accuracy_clean']:.2f}", cell(own["accuracy"])),
         ]
-        for repetitions, own in data["rates"].items()
+        for repetitions, own in sorted(data["rates"].items(), key=lambda one: int(one[0]))
     ]
     return generated_parts.table(header, rows)
 
