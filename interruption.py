@@ -64,11 +64,12 @@ def say() -> int:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     global _raised
+    if _saying:  # once whole; the process ends by itself in a moment
+        return
     if _caught and not _raised:
         _raised = True
         raise KeyboardInterrupt
-    if not _saying:  # once whole; the process ends by itself in a moment
-        leave()
+    leave()
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -85,6 +86,7 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def leave() -> None:
     """End the process here and now, without what waits to be run at its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes now would say it once more
     if not _told:
         os.write(2, f"{STOPPED}\n".encode())
     os._exit(CODE)
