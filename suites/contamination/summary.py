@@ -5,69 +5,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from suites.contamination import passages
 from suites.contamination.results import NO_RUN, Probed, Searched
-from suites.judging.summary import shown
+from suites.judging.summary import say, shown, table
 
 SHOWN = 3  # places that are printed of a suite; the result has all
 
 
 def show_searched(found: Sequence[Searched], console: Console) -> None:
     """One row a suite: flagged items, near duplicates, accuracies; below it where the first flagged items stand."""
-    table = _table("suite", "items", "in the corpus [95 %]", "nearly", "accuracy clean", "in the corpus", "difference")
+    rows = table("suite", "items", "in the corpus [95 %]", "nearly", "accuracy clean", "in the corpus", "difference")
     for one in found:
         accuracies = ["-"] * 3
         if one.accuracy is not None:
             own = one.accuracy
             accuracies = [shown(own.clean, False), shown(own.dirty, False), shown(own.difference)]
         near = str(len(one.near.items))
-        table.add_row(one.suite.id, str(len(one.suite.items)), shown(one.overlap.flagged), near, *accuracies)
+        rows.add_row(one.suite.id, str(len(one.suite.items)), shown(one.overlap.flagged), near, *accuracies)
     first = found[0].overlap
     console.print()
     console.print(Text(f"Corpus of {first.documents:,} documents, {first.corpus_tokens:,} tokens", "bold"))
-    console.print(table)
+    console.print(rows)
     for one in found:
         for item in [item for item in one.overlap.items if item.place is not None][:SHOWN]:
             place = item.place
             assert place is not None
             where = place.file if place.record is None else f"{place.file}, line {place.record}"
-            _say(console, f"{one.suite.id} {item.item}: {where}, after {place.offset} tokens: {item.gram}")
+            say(console, f"{one.suite.id} {item.item}: {where}, after {place.offset} tokens: {item.gram}")
         if one.scored is None and one.overlap.flagged.value:
-            _say(console, f"{one.suite.id}: {NO_RUN.format(suite=one.suite.id)}")
+            say(console, f"{one.suite.id}: {NO_RUN.format(suite=one.suite.id)}")
     limit = passages.threshold()
     compared = "" if found[0].near.embedded else "; no embedder compared them"
-    _say(console, f"nearly: Jaccard index of 5-token shingles from {limit.value:.2f} on{compared}")
-    _say(console, "An overlap shows that the text could have been learnt, not that it was")
+    say(console, f"nearly: Jaccard index of 5-token shingles from {limit.value:.2f} on{compared}")
+    say(console, "An overlap shows that the text could have been learnt, not that it was")
 
 
 def show_probed(found: Sequence[Probed], console: Console) -> None:
     """One row a suite: the loss gap and what it is beyond, the canary's exposure with its p."""
-    table = _table("suite", "pairs", "gap, nats a token", "beyond reference", "p", "beyond fresh", "p", "exposure", "p")
+    rows = table("suite", "pairs", "gap, nats a token", "beyond reference", "p", "beyond fresh", "p", "exposure", "p")
     for one in found:
         cells = [str(len(one.gap.gaps)), shown(one.gap.gap)]
         for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.exposure):
             p = None if estimate is None else estimate.p_value
             cells += ["-" if estimate is None else shown(estimate, False), "-" if p is None else f"{p:.2g}"]
-        table.add_row(one.suite.id, *cells)
+        rows.add_row(one.suite.id, *cells)
     console.print()
-    console.print(table)
+    console.print(rows)
     for one in found:
         notes = [one.gap.descriptive if one.gap.gap.value is not None else f"gap: {one.gap.gap.reason}"]
         if one.exposure.value is None:
             notes.append(f"canary: {one.exposure.reason}")
         for note in filter(None, notes):
-            _say(console, f"{one.suite.id}: {note}")
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    return table
+            say(console, f"{one.suite.id}: {note}")

@@ -19,11 +19,9 @@ STYLES = {True: "green", False: "bold red"}
 
 def show_validations(found: Mapping[str, Validation], console: Console) -> None:
     """One row a judge: kappa, flip rate, biases, whether it may be deployed; below it why not, and how far people agree."""
-    table = _table(
-        "judge", "n", "kappa [95 %]", "flips", "first place", *(kind for kind in ("JBS", "found")), "deployed"
-    )
+    rows = table("judge", "n", "kappa [95 %]", "flips", "first place", *(kind for kind in ("JBS", "found")), "deployed")
     for name, one in found.items():
-        table.add_row(
+        rows.add_row(
             name,
             str(one.agreement.kappa.n),
             shown(one.agreement.kappa),
@@ -35,22 +33,22 @@ def show_validations(found: Mapping[str, Validation], console: Console) -> None:
         )
     console.print()
     console.print(Text("Judges against people", "bold"))
-    console.print(table)
+    console.print(rows)
     for name, one in found.items():
         for reason in one.reasons:
             console.print(Text.assemble((name, "bold"), f": {reason}"))
     people = next(iter(found.values())).people
     if people.fleiss.value is not None:
         alpha = f"Krippendorff's alpha {shown(people.alpha)}"
-        _say(console, f"people: {len(people.raters)} raters, Fleiss' kappa {people.fleiss.value:.3f}, {alpha}")
+        say(console, f"people: {len(people.raters)} raters, Fleiss' kappa {people.fleiss.value:.3f}, {alpha}")
     if people.ceiling:
-        _say(console, people.ceiling)
+        say(console, people.ceiling)
 
 
 def show_comparison(judge: str, names: tuple[str, str], one: Comparison, console: Console) -> None:
     """The rates that belong together, and the verdict with what stands against it."""
     found = one.found
-    table = _table(
+    rows = table(
         "pairs",
         f"{names[0]} won",
         f"{names[1]} won",
@@ -64,7 +62,7 @@ def show_comparison(judge: str, names: tuple[str, str], one: Comparison, console
     )
     counts = [str(found.counts[key]) for key in ("A", "B", "tie", "invalid")]
     rates = (found.win_rate, found.decided, found.flip_rate, found.position)
-    table.add_row(
+    rows.add_row(
         str(sum(found.counts.values())),
         *counts,
         *(shown(rate, rate is found.win_rate) for rate in rates),
@@ -72,20 +70,20 @@ def show_comparison(judge: str, names: tuple[str, str], one: Comparison, console
     )
     console.print()
     console.print(Text.assemble(("Pairwise  ", "bold"), f"{names[0]} against {names[1]}, judged by {judge}"))
-    console.print(table)
+    console.print(rows)
     better = {"A": names[0], "B": names[1]}.get(one.verdict)
-    _say(console, f"better: {better}" if better else f"no verdict: {'; '.join(one.reasons)}")
+    say(console, f"better: {better}" if better else f"no verdict: {'; '.join(one.reasons)}")
     _exploratory(console, one.exploratory)
 
 
 def show_ranking(judge: str, one: Ranked, exploratory: Sequence[str], console: Console) -> None:
     """Systems from the strongest to the weakest, with the ranks that the data allow."""
     ranking = one.ranking
-    table = _table("ranks", "system", "Elo, 0 is the mean [95 %]", "log odds")
+    rows = table("ranks", "system", "Elo, 0 is the mean [95 %]", "log odds")
     order = sorted(ranking.systems, key=lambda name: -(ranking.strengths[name].value or 0.0))
     for name in order:
         best, worst = ranking.ranks[name]
-        table.add_row(
+        rows.add_row(
             str(best) if best == worst else f"{best} to {worst}",
             name,
             shown(ranking.elo[name], digits=0),
@@ -95,12 +93,12 @@ def show_ranking(judge: str, one: Ranked, exploratory: Sequence[str], console: C
     console.print(
         Text.assemble(("Ranking  ", "bold"), f"{one.pairs} pairs judged by {judge}, {one.invalid} could not be read")
     )
-    console.print(table)
+    console.print(rows)
     first = ranking.strengths[order[0]]
     if first.value is None:
-        _say(console, f"no finite estimate: {first.reason}; judge.half_wins=true adds half a win each way")
+        say(console, f"no finite estimate: {first.reason}; judge.half_wins=true adds half a win each way")
     p = "-" if ranking.fit.p_value is None else f"{ranking.fit.p_value:.2g}"
-    _say(console, f"cyclic triples: {shown(ranking.cyclic, False)}; fit: p = {p}")
+    say(console, f"cyclic triples: {shown(ranking.cyclic, False)}; fit: p = {p}")
     _exploratory(console, exploratory)
 
 
@@ -109,9 +107,9 @@ def show_grades(
 ) -> None:
     """The share of answers that passed."""
     console.print()
-    _say(console, f"{name}: {shown(rate)} of {rate.n} answers passed, graded by {judge}")
+    say(console, f"{name}: {shown(rate)} of {rate.n} answers passed, graded by {judge}")
     for reason in reasons:
-        _say(console, f"no verdict: {reason}")
+        say(console, f"no verdict: {reason}")
     _exploratory(console, exploratory)
 
 
@@ -132,15 +130,17 @@ def _number(value: float, digits: int) -> str:
 
 def _exploratory(console: Console, reasons: Sequence[str]) -> None:
     if reasons:
-        _say(console, f"exploratory, no decision rests on it: {'; '.join(reasons)}")
+        say(console, f"exploratory, no decision rests on it: {'; '.join(reasons)}")
 
 
-def _say(console: Console, line: str) -> None:
+def say(console: Console, line: str) -> None:
+    """A line as it is, whatever brackets it holds, not broken at the width of the terminal."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+def table(*columns: str) -> Table:
+    """A table without lines, none of whose cells is broken."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for column in columns:
-        table.add_column(column, no_wrap=True)
-    return table
+        made.add_column(column, no_wrap=True)
+    return made
