@@ -151,15 +151,18 @@ def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
     return calibrating.calibrate(folder, context.identifiers, context.settings["calibration"])
 
 
-def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
-    """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
-    settings = context.settings
+def folded_by(settings: Mapping[str, Any], task: str) -> tuple[Mapping[str, Any], rules.Standing]:
+    """The settings with a preset's ceiling in their certificate section, and how their rules stand to the released ones."""
     named = settings["task"]["name"]
-    standing = rules.standing(
-        settings, named if named == FILE else documents[calibrating.PRECONDITIONS]["subject"]["task"]
-    )
+    standing = rules.standing(settings, named if named == FILE else task)
     if preset := settings.get("preset"):
         settings = {**settings, "certificate": {**settings["certificate"], "preset": preset}}
+    return settings, standing
+
+
+def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
+    """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
+    settings, standing = folded_by(context.settings, documents[calibrating.PRECONDITIONS]["subject"]["task"])
     if context.traced:
         from meridian import failures
 
@@ -169,7 +172,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
-    if preset:
+    if preset := settings.get("preset"):
         folded["headline"]["data"] += f"; preset {preset['name']}: tier {preset['ceiling']} at most"
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)

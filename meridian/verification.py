@@ -18,9 +18,9 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 import results_io
-from calibrations import certificate, rules
+from calibrations import certificate
 from calibrations.calibrate import ABOUT
-from meridian import commandline, config_files, file_task, integrity, overrides
+from meridian import commandline, config_files, file_task, integrity, overrides, stages
 from meridian.context import RunContext
 from meridian.run_folder import CERTIFICATE
 from results_io import UserError
@@ -114,13 +114,11 @@ class Verification:
             settings = replayed(self.context, self.folder, self.certificate).settings
         except UserError as error:
             return self._not_checked(what, error, "model", "task", "circuit")
-        named = settings["task"]["name"]
-        standing = rules.standing(settings, named if named == commandline.FILE else self.subject["task"])
+        settings, standing = stages.folded_by(settings, self.subject["task"])
         if standing.to_dict() != self.certificate["rules"]:
             return self._not_checked(what, UserError("it was made under other rules than those of this code"))
-        preset = {"preset": settings["preset"]} if settings.get("preset") else {}
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
-        folded = certificate.certify(documents, {**settings["certificate"], **preset}, standing)
+        folded = certificate.certify(documents, settings["certificate"], standing)
         for name, value in results_io.canonical(folded).items():
             if value != self.certificate[name]:
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
