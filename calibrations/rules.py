@@ -35,7 +35,7 @@ VERSION: Final = re.compile(r'^  "version": "(\d+)\.(\d+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Difference:
+class RuleDifference:
     """A setting ("prompts.evaluation"), or a file of code ("code calibrations/record.py": digests), and its released value."""
 
     key: str
@@ -60,14 +60,14 @@ class Rules:
         """The one digest over both."""
         return results_io.sha256(asdict(self))
 
-    def differences(self, released: Rules) -> tuple[Difference, ...]:
+    def differences(self, released: Rules) -> tuple[RuleDifference, ...]:
         """What differs from the rules `released`: settings in the order of their keys, then files of code."""
         sides = (
             (self.settings, released.settings),
             *[({f"{CODE}{name}": digest for name, digest in rules.code.items()} for rules in (self, released))],
         )
         return tuple(
-            Difference(key, own.get(key, ABSENT), theirs.get(key, ABSENT))
+            RuleDifference(key, own.get(key, ABSENT), theirs.get(key, ABSENT))
             for own, theirs in sides
             for key in sorted({*own, *theirs})
             if _ordered(own.get(key, ABSENT)) != _ordered(theirs.get(key, ABSENT))  # 1 == True, but not as text
@@ -135,13 +135,13 @@ class Standing:
 
     version: str | None = None
     sha256: str | None = None
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RuleDifference, ...] = ()
 
     @classmethod
     def read(cls, certificate: Mapping[str, Any]) -> Self:
         """The standing that a stored certificate says, or its entry in summary.json."""
         stored = certificate.get("rules") or {"version": None, "sha256": None, "differences": ()}
-        return cls(stored["version"], stored["sha256"], tuple(Difference(**one) for one in stored["differences"]))
+        return cls(stored["version"], stored["sha256"], tuple(RuleDifference(**one) for one in stored["differences"]))
 
     def to_dict(self) -> dict[str, Any]:
         """What the certificate stores of it."""

@@ -59,7 +59,7 @@ ROUNDED_TO = 10  # independent prompts are rounded down to tens, so that fewer r
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedValues:
     """What is judged: values per prompt of these heads, and what the reader must know of the choice."""
 
     values: Float[np.ndarray, "prompt head"]
@@ -68,7 +68,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class HeadTests:
+class StabilityTests:
     """For each head the p of "both CVs are below the limit" and of "one is above", and the prompts it is worth."""
 
     stable: Float[np.ndarray, " head"]
@@ -237,7 +237,9 @@ def _reasons(heads: Sequence[Head], stable: np.ndarray, interval: Interval) -> t
     return (f"{shown} of {len(heads)} heads are shown to be stable, {refuted} not to be{as_estimated}",)
 
 
-def head_tests(evidence: Evidence, values: Float[np.ndarray, "prompt head"], config: Mapping[str, Any]) -> HeadTests:
+def head_tests(
+    evidence: Evidence, values: Float[np.ndarray, "prompt head"], config: Mapping[str, Any]
+) -> StabilityTests:
     """Tests of every head against the limit, stable and not.
 
     Stable needs both moments, so its p is the larger of two; not stable needs one, so its p is twice the smaller. The mean:
@@ -258,7 +260,7 @@ def head_tests(evidence: Evidence, values: Float[np.ndarray, "prompt head"], con
     n_samples = config["reference_samples"]
     stable = np.maximum((1 + beyond) / (1 + n_draws), (1 + smaller) / (1 + n_samples))
     unstable = 2 * np.minimum((1 + n_draws - beyond) / (1 + n_draws), (1 + larger) / (1 + n_samples))
-    return HeadTests(stable, np.minimum(unstable, 1.0), independent)
+    return StabilityTests(stable, np.minimum(unstable, 1.0), independent)
 
 
 def limiting_kurtosis(size: float, limit: float) -> float:
@@ -287,7 +289,7 @@ def independent_prompts(values: Float[np.ndarray, "prompt head"], clusters: np.n
     return np.maximum((len(values) / effect / ROUNDED_TO).astype(int), 1) * ROUNDED_TO
 
 
-def judged_heads(evidence: Evidence, config: Mapping[str, Any]) -> Judged:
+def judged_heads(evidence: Evidence, config: Mapping[str, Any]) -> JudgedValues:
     """Direct attribution of the circuit's heads, without those that are shown to write nothing to the answer.
 
     A head is left out if the 90 % interval of its mean attribution lies inside +-1 % of mean D: one that merely looks small
@@ -302,14 +304,16 @@ def judged_heads(evidence: Evidence, config: Mapping[str, Any]) -> Judged:
     if silent.all():
         effects = evidence.head_effect("21", "effect")[:, evidence.in_circuit]
         _require_varying(effects, heads)
-        return Judged(effects, heads, ("no head writes to the answer directly, so total effects (21) are judged",))
+        return JudgedValues(
+            effects, heads, ("no head writes to the answer directly, so total effects (21) are judged",)
+        )
     kept, left_out = ([list(h) for h, out in zip(heads, silent, strict=True) if out == want] for want in (False, True))
     _require_varying(attribution[:, ~silent], kept)
     notes = (f"not judged, as they do not write to the answer: {left_out}",) if left_out else ()
-    return Judged(attribution[:, ~silent], [(layer, index) for layer, index in kept], notes)
+    return JudgedValues(attribution[:, ~silent], [(layer, index) for layer, index in kept], notes)
 
 
-def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray, tests: HeadTests) -> list[dict[str, Any]]:
+def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray, tests: StabilityTests) -> list[dict[str, Any]]:
     return [
         {
             "head": list(head),

@@ -30,7 +30,7 @@ Neighbours = Callable[[Heads], Iterable[Heads]]
 
 
 @dataclass(frozen=True)
-class Group:
+class KnockoutGroup:
     """Claimed nodes that are taken out together; `kind` says how they were chosen."""
 
     kind: str
@@ -78,43 +78,49 @@ def deciding_recipes(study: Study) -> tuple[str, ...]:
     return tuple(dict.fromkeys((study.claim.primary_recipe, *study.settings["completeness"]["recipes"])))
 
 
-def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[Group]:
+def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[KnockoutGroup]:
     """The groups, each set of heads once, under the first name that it gets."""
     own, heads = study.settings["completeness"], study.claim.nodes
     groups = [*declared(heads), *drawn(heads, own["random_groups"], f"groups {study.settings['seed']}")]
     gating = deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])):
         groups += greedy(study, name, recipes(name)[0], backward_only=name not in gating)
-    first: dict[Heads, Group] = {}
+    first: dict[Heads, KnockoutGroup] = {}
     for group in groups:
         first.setdefault(group.heads, group)
     return list(first.values())
 
 
-def declared(heads: Iterable[Node]) -> list[Group]:
+def declared(heads: Iterable[Node]) -> list[KnockoutGroup]:
     """Single heads, layers, all heads from a layer on, and the whole claim."""
     heads = sorted(heads)
     layers = sorted({node.layer for node in heads})
-    whole = Group("claim", "the whole claim", frozenset(heads))
+    whole = KnockoutGroup("claim", "the whole claim", frozenset(heads))
     return [
-        *(Group(node.kind, node.name, frozenset([node])) for node in heads),
-        *(Group("layer", f"layer {at}", frozenset(node for node in heads if node.layer == at)) for at in layers),
+        *(KnockoutGroup(node.kind, node.name, frozenset([node])) for node in heads),
+        *(
+            KnockoutGroup("layer", f"layer {at}", frozenset(node for node in heads if node.layer == at))
+            for at in layers
+        ),
         *([whole] if layers else []),
-        *(Group("suffix", f"layers from {at}", frozenset(n for n in heads if n.layer >= at)) for at in layers[1:]),
+        *(
+            KnockoutGroup("suffix", f"layers from {at}", frozenset(n for n in heads if n.layer >= at))
+            for at in layers[1:]
+        ),
     ]
 
 
-def drawn(heads: Iterable[Node], count: int, seed: str) -> list[Group]:
+def drawn(heads: Iterable[Node], count: int, seed: str) -> list[KnockoutGroup]:
     """`count` random subsets of 2 to k / 2 of the k heads; none of fewer than four heads."""
     heads = sorted(heads)
     if len(heads) < 4:
         return []
     rng = random.Random(seed)
     sets = [frozenset(rng.sample(heads, rng.randint(2, len(heads) // 2))) for _ in range(count)]
-    return [Group("random", f"random {number}", chosen) for number, chosen in enumerate(sets)]
+    return [KnockoutGroup("random", f"random {number}", chosen) for number, chosen in enumerate(sets)]
 
 
-def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False) -> list[Group]:
+def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False) -> list[KnockoutGroup]:
     """Groups grown head by head, and cut down from the whole claim and from each suffix, while |difference of losses| rises.
 
     On the grouping prompts, under one draw of the recipe called `name`. Both ways, as a backup that wakes only when a whole
@@ -139,7 +145,7 @@ def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False)
     )
     empty = {} if backward_only else {"grown": frozenset[Node]()}
     grown = climb(empty, lambda heads: (heads | {node} for node in claim - heads), measure_all, difference, steps)
-    return [Group("greedy", f"{how}, {name}", heads) for how, heads in (grown | cut).items() if heads]
+    return [KnockoutGroup("greedy", f"{how}, {name}", heads) for how, heads in (grown | cut).items() if heads]
 
 
 def climb(

@@ -13,7 +13,7 @@ from circuits import models
 from circuits.models import Identity
 from circuits.prompts import Encoder
 from circuits.tasks.file import Foils
-from circuits.tasks.file.pairs import Pair
+from circuits.tasks.file.pairs import TokenPair
 
 CANDIDATES = 50  # of the most probable tokens: a model that does the task ranks another answer far higher
 ROWS = 32  # prompts of one length in a forward pass
@@ -23,7 +23,7 @@ def corrupted_top(settings: Mapping[str, Any], identity: Identity) -> Foils:
     """A choice of foils by the model that `settings` name: its most probable token after the corrupted prompt which is no answer,
     no special token, and one token after either prompt. None for a pair without one among CANDIDATES."""
 
-    def choose(pairs: Sequence[Pair]) -> list[str | None]:
+    def choose(pairs: Sequence[TokenPair]) -> list[str | None]:
         model, tokenizer = models.load_plain(settings, identity)
         encode, found = Encoder(tokenizer), {}
         for rows, logits in _logits(model, pairs):
@@ -35,7 +35,7 @@ def corrupted_top(settings: Mapping[str, Any], identity: Identity) -> Foils:
 
 
 @torch.no_grad()
-def _logits(model: Any, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Float[Tensor, "row vocabulary"]]]:
+def _logits(model: Any, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], Float[Tensor, "row vocabulary"]]]:
     """(places among the pairs, logits after their corrupted prompts), prompts of one length together."""
     by_length: dict[int, list[int]] = {}
     for row, pair in enumerate(pairs):
@@ -47,7 +47,7 @@ def _logits(model: Any, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Floa
             yield batch, model(ids).logits[:, -1].float().cpu()
 
 
-def _first(pair: Pair, ids: Sequence[int], encode: Encoder) -> str | None:
+def _first(pair: TokenPair, ids: Sequence[int], encode: Encoder) -> str | None:
     """The first of these tokens that can be written after both prompts and is no answer of the pair."""
     answers = {encode.continuation(pair.texts[0], pair.joint, word)[0] for word in pair.answers}
     for token in ids:

@@ -21,14 +21,14 @@ SECONDS = 5.0  # to answer whether the commit is there; without a network the se
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class HubSnapshot:
     """A folder with the files of one commit of a repository."""
 
     folder: Path
     revision: str
 
 
-def snapshot_of(settings: Mapping[str, Any]) -> Snapshot | None:
+def snapshot_of(settings: Mapping[str, Any]) -> HubSnapshot | None:
     """What a `model=` configuration names on the hub; None if it names a folder or another kind. UserError as `fetch`."""
     if settings["kind"] != "hub" or settings.get("path"):
         return None
@@ -36,7 +36,7 @@ def snapshot_of(settings: Mapping[str, Any]) -> Snapshot | None:
 
 
 @lru_cache
-def fetch(repository: str, revision: str | None) -> Snapshot:
+def fetch(repository: str, revision: str | None) -> HubSnapshot:
     """The files of `repository` at `revision` (None: its main branch today), from the local cache if they are there.
 
     UserError if the repository or the revision does not exist, is gated, has no safetensors, or cannot be reached.
@@ -49,10 +49,10 @@ def fetch(repository: str, revision: str | None) -> Snapshot:
         folder = huggingface_hub.snapshot_download(
             repository, revision=commit, allow_patterns=FILES, ignore_patterns=NOT_FILES
         )
-    return Snapshot(Path(folder), commit)
+    return HubSnapshot(Path(folder), commit)
 
 
-def _cached(repository: str, revision: str | None) -> Snapshot | None:
+def _cached(repository: str, revision: str | None) -> HubSnapshot | None:
     """What an earlier run downloaded; None if it is not there or not whole."""
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -68,7 +68,7 @@ def _cached(repository: str, revision: str | None) -> Snapshot | None:
         )
     except (LocalEntryNotFoundError, HFValidationError):
         return None
-    return Snapshot(folder, folder.name) if _is_whole(folder) else None
+    return HubSnapshot(folder, folder.name) if _is_whole(folder) else None
 
 
 def _is_whole(folder: Path) -> bool:

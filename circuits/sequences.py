@@ -28,7 +28,7 @@ Sided = tuple[Side, int, tuple[int, ...]]  # a sequence, and its number on its s
 
 
 @dataclass(frozen=True)
-class Row:
+class SequenceToken:
     """Token `step` of one of the `side` sequences of prompt `prompt`: its number among them, and its ids.
 
     Of reference prompts, longer sequences stand in for shorter ones.
@@ -52,17 +52,17 @@ class SequenceRows:
     reference: bool = False
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[SequenceToken, ...]:
         return tuple(self._rows())
 
-    def _rows(self) -> Iterator[Row]:
+    def _rows(self) -> Iterator[SequenceToken]:
         for prompt, sequences in enumerate(self.prompts.sequences):
             sides: tuple[tuple[Side, tuple[tuple[int, ...], ...]], ...]
             sides = (("answers", sequences.answers), ("wrong", sequences.wrong))
             every: list[Sided] = [(side, number, ids) for side, own in sides for number, ids in enumerate(own)]
             chosen = self._longer_stand_in(every) if self.reference else every
             for side, number, ids in chosen:
-                yield from (Row(prompt, side, number, step, ids) for step in range(len(ids)))
+                yield from (SequenceToken(prompt, side, number, step, ids) for step in range(len(ids)))
 
     @staticmethod
     def _longer_stand_in(every: Sequence[Sided]) -> Iterator[Sided]:

@@ -37,7 +37,7 @@ def allowed(context: RunContext, suites: Sequence[Suite], every: bool) -> list[S
 
 def executor(context: RunContext, folder: Path, suites: Sequence[Suite]) -> Executor | None:
     """What runs the programs of these suites; None where none has any. UserError for a sandbox that cannot be had."""
-    from suites.execution import record, sandbox, scoring
+    from suites.execution import execution_record, sandbox, scoring
 
     settings = context.settings["code"]
     kinds = {s.id: settings["sandbox"] or scoring.sandbox_of(s) for s in suites if scoring.needs_sandbox(s)}
@@ -49,7 +49,10 @@ def executor(context: RunContext, folder: Path, suites: Sequence[Suite]) -> Exec
         context.reporter.say(f"Code runs in: {kind} ({about['isolation']}; network {about['network']})")
 
     def executed(suite: Suite, run: RecordedRun) -> SuiteExecutions:
-        with record.Record(folder / record.NAME) as known, context.reporter.bar("programs") as bar:
+        with (
+            execution_record.ExecutionRecord(folder / execution_record.NAME) as known,
+            context.reporter.bar("programs") as bar,
+        ):
             return scoring.execute(suite, run, opened[kinds[suite.id]], known, bar, settings["start"])
 
     return executed

@@ -187,7 +187,7 @@ def asked(config: DictConfig) -> str:
     return word
 
 
-class Ended(Exception):
+class JobEnded(Exception):
     """Raised when a job of a multirun ends with a code other than 0; Hydra re-raises the first one after all jobs.
 
     `args`: the exit code, and the sentence of a refusal ("" if the job was not refused).
@@ -220,7 +220,7 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
             _require_readable(typed)
             sys.argv = [sys.argv[0], *arguments(typed)]
         main()
-    except Ended as job:
+    except JobEnded as job:
         with contextlib.suppress(UserError):  # a certificate cannot be read; its job said so
             aggregate.finish()
         return _refuse(job.args[1]) if job.args[1] else job.code
@@ -283,19 +283,19 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
             if not several:
                 raise
             if stop.code:
-                raise Ended(stop.code, "") from None
+                raise JobEnded(stop.code, "") from None
         except Exception as error:
             if interruption.asked():
                 raise KeyboardInterrupt from error
             if reason := _reason(error):
                 code = _refuse(reason)
                 if several:
-                    raise Ended(code, reason) from None
+                    raise JobEnded(code, reason) from None
                 sys.exit(code)
             if not several:
                 raise
             traceback.print_exc()
-            raise Ended(CRASHED, "") from None
+            raise JobEnded(CRASHED, "") from None
 
     return refusing
 

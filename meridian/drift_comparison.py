@@ -21,20 +21,20 @@ import results_io
 from meridian import drift_trace
 from meridian.context import RunContext
 from results_io import UserError
-from suites.drift import analysis, comparison, record
+from suites.drift import analysis, comparison, series_record
 from suites.drift.comparison import AXIS
-from suites.drift.record import Snapshot
+from suites.drift.series_record import RecordedSnapshot
 
 ID, FILE, MANIFEST = "drift_comparison", "comparison.json", "manifest-"
 LEVEL = 0.95  # of the interval of a difference, for these very prompts
 
 
 @dataclass(frozen=True)
-class Place:
+class LocatedSnapshot:
     """One snapshot and the folder of its series."""
 
     folder: Path
-    snapshot: Snapshot
+    snapshot: RecordedSnapshot
 
     @property
     def name(self) -> str:
@@ -43,24 +43,24 @@ class Place:
 
 def is_drift(path: str) -> bool:
     """Whether `path` is the folder of a series, or a manifest in one."""
-    return (Path(path) / record.NAME).is_file() or Path(path).name.startswith(MANIFEST)
+    return (Path(path) / series_record.NAME).is_file() or Path(path).name.startswith(MANIFEST)
 
 
-def place(path: str) -> Place:
+def place(path: str) -> LocatedSnapshot:
     """The snapshot that `path` names. UserError without a record, or for a snapshot that is not finished."""
     given = Path(path)
     folder = given.parent if given.name.startswith(MANIFEST) else given
-    if not (folder / record.NAME).is_file():
+    if not (folder / series_record.NAME).is_file():
         raise UserError(
-            f"{path} has no {record.NAME}, where the outputs are; give the folder of a series, or its manifest-<id>.json"
+            f"{path} has no {series_record.NAME}, where the outputs are; give the folder of a series, or its manifest-<id>.json"
         )
-    series = record.read(folder / record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     finished = {one.id: one for one in series.finished}
     wanted = given.stem.removeprefix(MANIFEST) if folder != given else next(reversed(finished), None)
     if wanted not in finished:
         known = ", ".join(finished) or "none"
         raise UserError(f"{path} is about no finished snapshot; those of {folder} are: {known}")
-    return Place(folder, finished[wanted])
+    return LocatedSnapshot(folder, finished[wanted])
 
 
 def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[list[str], dict[str, Any]]:
@@ -89,7 +89,7 @@ def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[lis
     return [one.name for one in places], document
 
 
-def require_same_questions(a: Snapshot, b: Snapshot) -> None:
+def require_same_questions(a: RecordedSnapshot, b: RecordedSnapshot) -> None:
     """UserError unless both were asked prompts in common, each with one text, and tell a refusal alike."""
     asked = [{cell.prompt: row["prompt_hash"] for cell, row in one.rows.items()} for one in (a, b)]
     common = asked[0].keys() & asked[1].keys()
@@ -106,7 +106,7 @@ def require_same_questions(a: Snapshot, b: Snapshot) -> None:
         )
 
 
-def _subject(snapshot: Snapshot) -> dict[str, Any]:
+def _subject(snapshot: RecordedSnapshot) -> dict[str, Any]:
     started = snapshot.started
     weights = started["model"]["identity"].get("weights")
     return {
@@ -126,7 +126,7 @@ def _with_interval(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "low": value - reach, "high": value + reach}
 
 
-def heads_between(places: Sequence[Place], subject: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def heads_between(places: Sequence[LocatedSnapshot], subject: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What the traces from a's weights to b's found, in either series: alarm, heads named, gained, lost and changed."""
     wanted = {side: one["weights"] for side, one in subject.items()}
     folders = dict.fromkeys(one.folder.resolve() for one in places)

@@ -13,7 +13,7 @@ import results_io
 from meridian import drift_series
 from meridian.context import RunContext
 from meridian.training import tuning
-from suites.drift import corpus, pocket_prompts, record
+from suites.drift import corpus, pocket_prompts, series_record
 from suites.models.local import LocalModel
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
@@ -25,7 +25,7 @@ def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None
     """Every snapshot that is not finished yet, each copy made first. A finished one is left as it is."""
     demo = settings["demo"]
     held_out = write_held_out(folder / HELD_OUT, demo["held_out_seed"])
-    done = {one.id[:9] for one in record.read(folder / record.NAME).finished}
+    done = {one.id[:9] for one in series_record.read(folder / series_record.NAME).finished}
     for number, one in enumerate(demo["snapshots"]):
         order = number * STEP
         if f"c{order:08d}" in done:

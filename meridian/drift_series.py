@@ -33,7 +33,7 @@ def analysed_by(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[str, Any]) -> int:
     """One snapshot of an opened model, its texts embedded where there is an embedder; prints the head to keep elsewhere."""
-    from suites.drift import corpus, record, snapshot
+    from suites.drift import corpus, series_record, snapshot
 
     questions = corpus.load(settings["corpus"], settings["held_out"] and Path(settings["held_out"]))
     embed(folder)  # whoever was killed after a snapshot's last line left its texts without
@@ -43,8 +43,8 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
         context.reporter.say(f"{taken.id} is a gap: none of {taken.asked} calls was answered")
         return NOT_ENOUGH
     embed(folder)
-    series = record.read(folder / record.NAME)
-    if (published := record.commitments(series))["commitments"]:
+    series = series_record.read(folder / series_record.NAME)
+    if (published := series_record.commitments(series))["commitments"]:
         results_io.write_text(folder / corpus.COMMITMENTS, results_io.dumps(published))
     count = len(series.snapshots[taken.id].rows)
     context.reporter.say(f"{taken.id}: {count} outputs, {taken.errors} failed; head {taken.head}, to be kept elsewhere")
@@ -53,9 +53,9 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
 
 def embed(folder: Path) -> int:
     """Embed every text on record that has no vector yet, of all snapshots: an embedder may have come later. Returns how many."""
-    from suites.drift import embeddings, record
+    from suites.drift import embeddings, series_record
     from suites.modes import embedding
 
-    series = record.read(folder / record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     rows = [row for one in series.snapshots.values() for row in one.rows.values()]
     return embeddings.fill(folder.parent / embeddings.NAME, rows, embedding.embedder) if rows else 0

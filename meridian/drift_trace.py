@@ -25,9 +25,9 @@ from meridian.training import tuning
 from results_io import UserError
 from suites import abstention, declaration, lock, runner
 from suites.bridge import hypothesis, pairing, stored_pairs
-from suites.drift import centroid, corpus, hedging, length, record, refusal, schedule, silent_update
+from suites.drift import centroid, corpus, hedging, length, refusal, schedule, series_record, silent_update
 from suites.drift.corpus import Corpus
-from suites.drift.cross_checkpoint import CrossCheckpoint, Question, Restored
+from suites.drift.cross_checkpoint import CrossCheckpoint, NextTokenQuestion, Restored
 from suites.drift.snapshot import ZERO
 from suites.item import Suite
 from suites.models.base import Request
@@ -88,12 +88,12 @@ def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
 
 def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[str, str]]:
     """{prompt: (class before, class after)} of the zero leg, where the two differ; empty without that leg on both sides."""
-    series = record.read(folder / record.NAME)
-    before = record.previous(series, alarm.snapshot)
+    series = series_record.read(folder / series_record.NAME)
+    before = series_record.previous(series, alarm.snapshot)
     texts = []
     for side in (before, series.snapshots[alarm.snapshot]):
-        rows = [row for row in record.rows_of(side, ZERO) if row["axis"] == alarm.axis] if side else []
-        texts.append({key: own[0]["text"] for key, own in record.by_prompt(rows).items()})
+        rows = [row for row in series_record.rows_of(side, ZERO) if row["axis"] == alarm.axis] if side else []
+        texts.append({key: own[0]["text"] for key, own in series_record.by_prompt(rows).items()})
     answers = {prompt.key: prompt.answer for prompt in questions.prompts}
     found = {}
     for key in sorted(texts[0].keys() & texts[1].keys() & answers.keys()):
@@ -108,7 +108,7 @@ def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Promp
 
     The trace asks all of them with their siblings, not only those that changed: passing ones stand beside the failing.
     """
-    rows = record.read(folder / record.NAME).snapshots[alarm.snapshot].rows
+    rows = series_record.read(folder / series_record.NAME).snapshots[alarm.snapshot].rows
     asked = {cell.prompt for cell in rows}
     return [prompt for prompt in questions.prompts if prompt.axis == alarm.axis and prompt.key in asked]
 
@@ -160,13 +160,13 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
 
 def require_known(folder: Path, alarm: Alarm) -> None:
     """UserError unless the snapshot is a finished one of the series with another before it, and axis and metric exist."""
-    series = record.read(folder / record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     finished = [one.id for one in series.finished]
     if alarm.snapshot not in finished:
         raise UserError(
             f"snapshot={alarm.snapshot} is no finished snapshot in {folder}; use one of {', '.join(finished) or 'none'}"
         )
-    if record.previous(series, alarm.snapshot) is None:
+    if series_record.previous(series, alarm.snapshot) is None:
         raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
     asked = {row["axis"] for row in series.snapshots[alarm.snapshot].rows.values()}
     for name, value, known in (("axis", alarm.axis, sorted(asked)), ("metric", alarm.metric, TRACEABLE)):
@@ -186,8 +186,8 @@ def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> 
 
     UserError for weights that are in none of them.
     """
-    series = record.read(folder / record.NAME)
-    before, after = record.previous(series, alarm.snapshot), series.snapshots[alarm.snapshot]
+    series = series_record.read(folder / series_record.NAME)
+    before, after = series_record.previous(series, alarm.snapshot), series.snapshots[alarm.snapshot]
     found = {}
     for side, one in (("a", before), ("b", after)):
         assert one is not None  # `require_known`
@@ -204,7 +204,9 @@ def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> 
     return found  # pyright: ignore[reportReturnType]
 
 
-def _candidates(folder: Path, one: record.Snapshot, name: str, given: str | None) -> list[dict[str, Any]]:
+def _candidates(
+    folder: Path, one: series_record.RecordedSnapshot, name: str, given: str | None
+) -> list[dict[str, Any]]:
     """Where the weights of a snapshot may be: the folder given, or else that of the series and the embedded model of the name."""
     known = one.started["model"]["name"]
     local = {"kind": "local", "name": name, "device": "cpu", "dtype": "float32"}
@@ -308,7 +310,7 @@ def _literal(word: str) -> str:
 # --- across checkpoints -----------------------------------------------------------------------------------------------
 
 
-def asked_of(opened: Mapping[str, LocalModel], changes: Sequence[Change], questions: Corpus) -> list[Question]:
+def asked_of(opened: Mapping[str, LocalModel], changes: Sequence[Change], questions: Corpus) -> list[NextTokenQuestion]:
     """The changes as tokens with the first token in which the two outputs differ; what both said before it joins the prompt."""
     requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in changes]
     outputs = {side: model.generate(requests) for side, model in opened.items()}
@@ -318,7 +320,7 @@ def asked_of(opened: Mapping[str, LocalModel], changes: Sequence[Change], questi
         place = next((n for n, (x, y) in enumerate(zip(said_a, said_b, strict=False)) if x != y), None)
         if place is not None:
             prompt = opened["b"].encoding.prompt(one.text, one.system)
-            found.append(Question((*prompt, *said_a[:place]), said_a[place], said_b[place], one.cluster))
+            found.append(NextTokenQuestion((*prompt, *said_a[:place]), said_a[place], said_b[place], one.cluster))
     return found
 
 
@@ -447,7 +449,7 @@ def null_control(
     return _share(joint[other], gaps[other], clusters[other])
 
 
-def gap_of(opened: Mapping[str, LocalModel], asked: Sequence[Question]) -> np.ndarray:
+def gap_of(opened: Mapping[str, LocalModel], asked: Sequence[NextTokenQuestion]) -> np.ndarray:
     """LD_A - LD_B of each question, nats, by the plain models."""
     rows = [list(one.tokens) for one in asked]
     differences = []

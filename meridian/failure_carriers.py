@@ -8,7 +8,7 @@ from calibrations.evidence import Head
 from circuits.circuit import parse_head
 from meridian.figures.heads import layer_head_map
 from meridian.finding import Finding
-from meridian.run_folder import RunFolder, TracedHead, carriers_of
+from meridian.run_folder import FailureHead, RunFolder, carriers_of
 from results_io import UserError
 
 
@@ -33,7 +33,7 @@ def of(run: RunFolder) -> Finding:
         unit="share restored",
         marked=tuple(_place(found["head"]) for found in traced["named"]),
     )
-    return Finding(figure, pd.DataFrame(carriers_of(run), columns=list(TracedHead._fields)))
+    return Finding(figure, pd.DataFrame(carriers_of(run), columns=list(FailureHead._fields)))
 
 
 def _place(name: str) -> Head:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from circuits.models import Identity, TextReader
     from circuits.tasks import Task, Vocabulary
     from circuits.tasks.file import Examined, Options
-    from circuits.tasks.file.rows import Row, Unread
+    from circuits.tasks.file.rows import PairRow, Unread
 
 PREFIX = "file-"  # of the name of such a task, as circuits.tasks.file gives it
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # of a companion that is a file, if there is none of that name
@@ -24,7 +24,7 @@ ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # of a companion that is a file
 class Given:
     """The rows that the settings name, where they stand, and the rows that could not be read, by number."""
 
-    rows: Sequence[Row]
+    rows: Sequence[PairRow]
     where: str
     unread: Mapping[int, Unread]
 
@@ -139,7 +139,7 @@ def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> 
     """What a tokenizer makes of rows; no foils are chosen, which takes the model."""
     from circuits.tasks import file
 
-    reader = file.Reader(text_reader.tokenizer, options_of(asked), text_reader.longest)
+    reader = file.PromptTokenizer(text_reader.tokenizer, options_of(asked), text_reader.longest)
     return file.examine(found.rows, reader, unread=found.unread)
 
 

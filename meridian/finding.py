@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from calibrations.evidence import sampling_units
 from meridian.figures.intervals import clustered_means, finite
-from meridian.figures.values import Figure, Interval
+from meridian.figures.values import EstimateMark, Figure
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def clusters_of(prompts: PromptSet) -> np.ndarray:
     return sampling_units(prompts.templates, prompts.clusters)
 
 
-def forest_rows(table: pd.DataFrame) -> tuple[Interval, ...]:
+def forest_rows(table: pd.DataFrame) -> tuple[EstimateMark, ...]:
     """The rows of a table as a forest plot shows them; a column `group` puts them under headings."""
     groups = table["group"] if "group" in table else [""] * len(table)
     rows = zip(table.index, table["estimate"], table["low"], table["high"], groups, strict=True)
     return tuple(
-        Interval(str(label), finite(value), finite(low), finite(high), group=group)
+        EstimateMark(str(label), finite(value), finite(low), finite(high), group=group)
         for label, value, low, high, group in rows
     )

@@ -26,8 +26,8 @@ from calibrations.statistics import overlap_p
 from meridian import overrides
 from meridian.figures import static
 from meridian.figures.heads import layer_head_map
-from meridian.figures.values import Forest, HeatMap, Interval
-from meridian.run_differences import LEVEL, Difference, HeadDifferences, NoDifference, RunPair
+from meridian.figures.values import EstimateMark, Forest, HeatMap
+from meridian.run_differences import LEVEL, HeadDifferences, NoDifference, QuantityDifference, RunPair
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
@@ -91,7 +91,7 @@ class RunComparison:
         return self.pair.a.heads == self.pair.b.heads
 
     @cached_property
-    def quantities(self) -> list[Difference | NoDifference]:
+    def quantities(self) -> list[QuantityDifference | NoDifference]:
         """Differences of behaviour and faithfulness; none between two tasks."""
         return self.pair.quantities() if self.same("task") else []
 
@@ -237,7 +237,7 @@ class RunComparison:
             if found:
                 parts.append(f"b {'passes' if change == GAINED else 'no longer passes'} {_listed(found)}")
         for one in self.quantities:
-            if isinstance(one, Difference) and one.quantity == "faithfulness, mean":
+            if isinstance(one, QuantityDifference) and one.quantity == "faithfulness, mean":
                 how = "paired" if self.paired else "unpaired"
                 parts.append(f"faithfulness differs by {one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}] ({how})")
         if self.circuits["jaccard"] is not None:
@@ -280,7 +280,7 @@ class RunComparison:
 
     def figures(self) -> list[Forest | HeatMap]:
         """Differences of shares with their intervals, and every head's differences by layer and head."""
-        shown = [d for d in self.quantities if isinstance(d, Difference) and d.unit.startswith("share")]
+        shown = [d for d in self.quantities if isinstance(d, QuantityDifference) and d.unit.startswith("share")]
         basis = f"b - a, {'paired' if self.paired else 'unpaired'}, {100 * LEVEL:g} % bootstrap intervals over clusters"
         found: list[Forest | HeatMap] = []
         if shown:
@@ -290,7 +290,7 @@ class RunComparison:
                     title="Differences between the runs",
                     caption=f"{basis}. Result {FILE}.",
                     x_label="difference b - a",
-                    rows=tuple(Interval(d.quantity, d.difference, d.low, d.high) for d in shown),
+                    rows=tuple(EstimateMark(d.quantity, d.difference, d.low, d.high) for d in shown),
                     lines={"no difference": 0.0},
                     level=LEVEL,
                 )

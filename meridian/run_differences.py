@@ -38,7 +38,7 @@ Parts = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of eac
 
 
 @dataclass(frozen=True)
-class Difference:
+class QuantityDifference:
     """b - a of one quantity with its interval at `LEVEL`."""
 
     quantity: str
@@ -106,11 +106,11 @@ class RunPair:
         first = drawn(self.a, seed)
         return first, first if self.paired else drawn(self.b, seed + 1)
 
-    def mean(self, name: str, unit: str, values: Callable[[Evidence], np.ndarray]) -> Difference | NoDifference:
+    def mean(self, name: str, unit: str, values: Callable[[Evidence], np.ndarray]) -> QuantityDifference | NoDifference:
         """Difference of the means of one value per prompt."""
         return self._difference(name, unit, lambda e: (np.asarray(values(e), dtype=float), None))
 
-    def ratio(self, name: str, parts: Callable[[Evidence], Parts]) -> Difference | NoDifference:
+    def ratio(self, name: str, parts: Callable[[Evidence], Parts]) -> QuantityDifference | NoDifference:
         """Difference of two ratios of means, each behind the gates of behaviour and denominator."""
 
         def gated(evidence: Evidence) -> Parts:
@@ -119,7 +119,9 @@ class RunPair:
 
         return self._difference(name, SHARE, gated)
 
-    def _difference(self, name: str, unit: str, parts: Callable[[Evidence], Parts]) -> Difference | NoDifference:
+    def _difference(
+        self, name: str, unit: str, parts: Callable[[Evidence], Parts]
+    ) -> QuantityDifference | NoDifference:
         try:
             values, draws = [], []
             for evidence, counts in zip((self.a, self.b), self.counts, strict=True):
@@ -129,9 +131,9 @@ class RunPair:
             low, high = percentile_interval(draws[1] - draws[0], LEVEL)
         except Insufficient as missing:
             return NoDifference(name, unit, str(missing))
-        return Difference(name, unit, values[0], values[1], values[1] - values[0], low, high)
+        return QuantityDifference(name, unit, values[0], values[1], values[1] - values[0], low, high)
 
-    def quantities(self) -> list[Difference | NoDifference]:
+    def quantities(self) -> list[QuantityDifference | NoDifference]:
         """Behaviour, accuracy, faithfulness under every recipe, above the floor, and completeness."""
         behaviour = f"clean {self.a.metric}"
         found = [

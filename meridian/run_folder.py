@@ -224,7 +224,7 @@ class RunFolder:
         return None
 
 
-class TracedHead(NamedTuple):
+class FailureHead(NamedTuple):
     """A head named as one that carries failures, on one half of the pairs: share of the difference that it restores."""
 
     head: str  # "L2H1"
@@ -235,14 +235,14 @@ class TracedHead(NamedTuple):
     verdict: str | None  # confirmed, refuted or undecided, on the confirmation half
 
 
-def carriers_of(run: RunFolder) -> list[TracedHead]:
+def carriers_of(run: RunFolder) -> list[FailureHead]:
     """The named heads of a run on failures (141), then what the confirmation half says of them (142); else none."""
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
-    found = [TracedHead(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
+    found = [FailureHead(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
     for one in judged:
         low, high = one["interval"] or (None, None)
-        found.append(TracedHead(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
+        found.append(FailureHead(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
     return found
 
 

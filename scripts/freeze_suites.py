@@ -31,7 +31,7 @@ model that knows a line [has read it](../../docs/contamination.md#194-canaries).
 """
 
 
-def freeze(suite: str | Path) -> tuple[declaration.Declaration, str, bool, sizing.Size]:
+def freeze(suite: str | Path) -> tuple[declaration.SuiteDeclaration, str, bool, sizing.Size]:
     """A suite's declaration, the text of its lock, whether the lock on disk differs from it, and what the suite can show.
 
     UserError for what cannot be loaded again, and for a gate that cannot be passed: both are checked before anything is written.

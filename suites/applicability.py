@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from suites import abstention, modes
-from suites.item import Item, Leg, Suite
+from suites.item import Item, SamplingLeg, Suite
 from suites.models.base import CAPABILITIES, ModelUnderTest
 from suites.outcome import Case
 
@@ -35,7 +35,7 @@ class Applicability:
     """
 
     reason: str | None
-    legs: tuple[Leg, ...]
+    legs: tuple[SamplingLeg, ...]
     dropped: tuple[tuple[str, str], ...] = ()
     unchanged: tuple[str, ...] = ()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from suites.item import Item, Leg, Suite
+from suites.item import Item, SamplingLeg, Suite
 from suites.log import cache
 from suites.log.cache import Cache
 from suites.log.generations import GenerationLog, Slot, to_generation
@@ -37,7 +37,7 @@ def no_bar(title: str) -> Iterator[Progress]:
 
 
 @dataclass(frozen=True)
-class Question:
+class PendingRequest:
     """A request, and the slot of the suite that its output is for."""
 
     suite: Suite
@@ -45,7 +45,9 @@ class Question:
     request: Request
 
 
-def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item] | None = None) -> list[Question]:
+def questions(
+    suite: Suite, legs: Sequence[SamplingLeg], seed: int, items: Sequence[Item] | None = None
+) -> list[PendingRequest]:
     """One question for each item, leg and sample. Greedy legs get seed 0, since a seed changes nothing there."""
     found = []
     for item in suite.items if items is None else items:
@@ -54,7 +56,7 @@ def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item
             for sample in range(leg.samples):
                 sampling = (leg.max_tokens, leg.temperature, leg.stop, drawn, sample)
                 request = Request(item.prompt, item.system, *sampling, item.earlier)
-                found.append(Question(suite, Slot(item.id, leg.name, sample), request))
+                found.append(PendingRequest(suite, Slot(item.id, leg.name, sample), request))
     return found
 
 
@@ -72,13 +74,13 @@ class Asker:
         """Requests whose output was known from the record or the cache."""
         return len(self._requests) - self.asked
 
-    def ask(self, asked: Sequence[Question], bar: Progress) -> None:
+    def ask(self, asked: Sequence[PendingRequest], bar: Progress) -> None:
         """Record the output of every question that has none yet, or whose call failed.
 
         Identical requests are asked once. The chunks are cut from all requests, known or not, so that a run that was stopped
         asks the same ones together as a run that was not: with some models an output's last digits depend on its neighbours.
         """
-        wanted: dict[Request, list[Question]] = {}
+        wanted: dict[Request, list[PendingRequest]] = {}
         for question in asked:
             wanted.setdefault(question.request, []).append(question)
         bar.expect(len(wanted))
@@ -87,7 +89,7 @@ class Asker:
         for start in range(0, len(requests), self.chunk):
             self._ask_chunk({request: wanted[request] for request in requests[start : start + self.chunk]}, bar)
 
-    def _ask_chunk(self, wanted: dict[Request, list[Question]], bar: Progress) -> None:
+    def _ask_chunk(self, wanted: dict[Request, list[PendingRequest]], bar: Progress) -> None:
         open_ = {request: [q for q in slots if not self._has(q)] for request, slots in wanted.items()}
         keys = {request: cache.key(self.log.identity, request) for request, slots in open_.items() if slots}
         answers = {
@@ -115,7 +117,7 @@ class Asker:
         if lines:
             self.log.add(lines)
 
-    def _has(self, question: Question) -> bool:
+    def _has(self, question: PendingRequest) -> bool:
         """Whether the log has an output for the question; a failed call is none."""
         line = self.log.run_of(question.suite).generations.get(question.slot)
         return line is not None and line["error"] is None

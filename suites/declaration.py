@@ -11,7 +11,7 @@ import yaml
 import results_io
 from circuits import yaml_file
 from suites import lock, modes, schema, scorers
-from suites.item import CATALOGUE, FILE, Declaration, Leg, Suite
+from suites.item import CATALOGUE, FILE, SamplingLeg, Suite, SuiteDeclaration
 
 MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
 
@@ -70,9 +70,9 @@ def find(suite: str | Path) -> Path:
     raise results_io.UserError(f"there is no suite {text!r}, neither in the catalogue nor as a folder; {known}")
 
 
-def read(folder: Path) -> Declaration:
+def read(folder: Path) -> SuiteDeclaration:
     """suite.yaml of a folder, checked against the published schema and the parameters of its mode."""
-    declaration = Declaration(folder, read_yaml(folder / FILE))
+    declaration = SuiteDeclaration(folder, read_yaml(folder / FILE))
     schema.check(declaration.data, _with_known_modes(schema.published("suite")), declaration.file)
     if "generator" in declaration.data and "items" in declaration.data:
         raise results_io.UserError(f"{declaration.file}: both generator and items; expected one of them; take one out")
@@ -98,7 +98,7 @@ def _with_known_modes(published: Mapping[str, Any]) -> dict[str, Any]:
     return {**published, "properties": {**published["properties"], "mode": known}}
 
 
-def build(declaration: Declaration, locked: lock.Lock) -> Suite:
+def build(declaration: SuiteDeclaration, locked: lock.Lock) -> Suite:
     """The suite of a declaration and its items; the mode's own check of them comes last."""
     data = declaration.data
     suite = Suite(
@@ -109,7 +109,7 @@ def build(declaration: Declaration, locked: lock.Lock) -> Suite:
         mode=data["mode"],
         contexts=tuple(data["contexts"]),
         requires=tuple(data["requires"]),
-        legs=tuple(Leg(**leg | {"stop": tuple(leg.get("stop", ()))}) for leg in data["legs"]),
+        legs=tuple(SamplingLeg(**leg | {"stop": tuple(leg.get("stop", ()))}) for leg in data["legs"]),
         scorer=declaration.scorer,
         parameters=data.get("parameters", {}),
         trace=data["trace"],

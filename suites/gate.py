@@ -232,7 +232,7 @@ def compare(
     baseline: RunScores,
     candidate: RunScores,
     settings: Mapping[str, Any] | None = None,
-    judged: for_gate.Judged | None = None,
+    judged: for_gate.GateGrades | None = None,
 ) -> GateVerdict:
     """Is the candidate as good as the baseline? `settings` as in configs/gate/default.yaml, which they replace key by key.
 
@@ -249,7 +249,7 @@ def compare(
             " run the same ones on both"
         )
     matched = {suite: _matched(suite, baseline, candidate, chosen["minimum_overlap"]) for suite in shared}
-    by_judge = _judged(matched, judged or for_gate.Judged(), chosen)
+    by_judge = _judged(matched, judged or for_gate.GateGrades(), chosen)
     if chosen["require"] == "pooled":
         matched = {POOLED: _pooled(matched), **matched}
     measured = [
@@ -451,7 +451,7 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
 
 
 def _judged(
-    matched: Mapping[str, Matched], judged: for_gate.Judged, settings: Mapping[str, Any]
+    matched: Mapping[str, Matched], judged: for_gate.GateGrades, settings: Mapping[str, Any]
 ) -> list[MetricVerdict]:
     """The metrics of judges that were asked for: undecided grades, and decided win rates."""
     found = []
@@ -463,7 +463,7 @@ def _judged(
     return found
 
 
-def _graded(suite: str, pair: Matched, judged: for_gate.Judged, settings: Mapping[str, Any]) -> list[MetricVerdict]:
+def _graded(suite: str, pair: Matched, judged: for_gate.GateGrades, settings: Mapping[str, Any]) -> list[MetricVerdict]:
     """judged_pass_rate over items graded in both runs, and with the grades that the candidate lacks as failures."""
     grades = judged.grades.get(suite, ({}, {}))
     sides = [

@@ -57,7 +57,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Leg:
+class SamplingLeg:
     """One way of sampling: greedy (temperature 0, one sample) or `samples` draws at a temperature.
 
     Generation ends before any of the `stop` texts, after `max_tokens` tokens, or at the model's end-of-text token.
@@ -71,7 +71,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Declaration:
+class SuiteDeclaration:
     """What suite.yaml says, checked, and where it stands. `data` holds plain JSON values."""
 
     folder: Path
@@ -109,7 +109,7 @@ class Suite:
     mode: str
     contexts: tuple[str, ...]
     requires: tuple[str, ...]
-    legs: tuple[Leg, ...]
+    legs: tuple[SamplingLeg, ...]
     scorer: Mapping[str, Any]
     parameters: Mapping[str, Any]
     trace: Mapping[str, Any]

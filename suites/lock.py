@@ -14,7 +14,7 @@ import results_io
 from suites import generators, schema
 from suites.contamination import canary
 from suites.execution import problems
-from suites.item import Declaration, Item, ItemVariant
+from suites.item import Item, ItemVariant, SuiteDeclaration
 
 FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
@@ -89,7 +89,7 @@ def parse_item(data: Mapping[str, Any]) -> Item:
     return Item(**data)
 
 
-def compile_items(declaration: Declaration) -> tuple[Item, ...]:
+def compile_items(declaration: SuiteDeclaration) -> tuple[Item, ...]:
     """The items that a declaration asks for: inline, of items.jsonl, or drawn by its generator; checked, in NFC with LF."""
     data, where = declaration.data, declaration.file
     if "items" in data:
@@ -105,7 +105,7 @@ def compile_items(declaration: Declaration) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def freeze(declaration: Declaration) -> str:
+def freeze(declaration: SuiteDeclaration) -> str:
     """The text of the lock that a declaration compiles to.
 
     UserError if the existing lock has the same version and other items: what was published under a version stays as it is.
@@ -118,7 +118,7 @@ def freeze(declaration: Declaration) -> str:
     return text
 
 
-def dumps(declaration: Declaration, items: Sequence[Item]) -> str:
+def dumps(declaration: SuiteDeclaration, items: Sequence[Item]) -> str:
     """The lock file: a header with the suite's identity, then one line of canonical JSON for each item."""
     hashes = [item_hash(item, declaration.scorer) for item in items]
     header = {
@@ -138,7 +138,7 @@ def dumps(declaration: Declaration, items: Sequence[Item]) -> str:
     return "".join(f"{canonical(line)}\n" for line in (header, *lines))
 
 
-def source_hash(declaration: Declaration) -> str:
+def source_hash(declaration: SuiteDeclaration) -> str:
     """Identity of what the items come from: the generator's name, parameters and seed, or the items themselves."""
     data = declaration.data
     if "generator" in data:
@@ -146,7 +146,7 @@ def source_hash(declaration: Declaration) -> str:
     return digest({"items": [plain_item(item) for item in compile_items(declaration)]})
 
 
-def read(declaration: Declaration) -> Lock:
+def read(declaration: SuiteDeclaration) -> Lock:
     """The lock beside a declaration, with every hash verified.
 
     UserError names the line whose hash is wrong, and says what to do where declaration and lock do not belong together (an item,
@@ -161,7 +161,7 @@ def read(declaration: Declaration) -> Lock:
     return parse(path.read_text(encoding="utf-8"), declaration)
 
 
-def parse(text: str, declaration: Declaration) -> Lock:
+def parse(text: str, declaration: SuiteDeclaration) -> Lock:
     """The lock in a text, verified as `read` does."""
     where = schema.shown_path(declaration.folder / FILE)
     header, *lines = _parse_lines(text, where)
@@ -214,7 +214,7 @@ def _parse_lines(text: str, where: str) -> list[dict[str, Any]]:
     return documents
 
 
-def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, declaration: Declaration) -> Lock:
+def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, declaration: SuiteDeclaration) -> Lock:
     """Every line's hashes recomputed. The scorer enters an item's hash, so an edited scorer is told apart first."""
     if header.get("format") != FORMAT or set(header) - {CANARY} != HEADER:
         raise _damaged(where, 1, f"its format is {header.get('format')!r} with the keys {', '.join(sorted(header))}")
@@ -240,7 +240,7 @@ def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, d
     return Lock(tuple(items), header["suite_hash"])
 
 
-def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: str) -> None:
+def _check_belongs(header: Mapping[str, Any], declaration: SuiteDeclaration, where: str) -> None:
     for key, mine in (("suite", declaration.data["id"]), ("version", declaration.data["version"])):
         if header.get(key) != mine:
             raise results_io.UserError(
@@ -253,7 +253,7 @@ def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: s
         raise _edited(declaration, "the generator" if "generator" in declaration.data else "an item")
 
 
-def _edited(declaration: Declaration, what: str) -> results_io.UserError:
+def _edited(declaration: SuiteDeclaration, what: str) -> results_io.UserError:
     return results_io.UserError(
         f"{declaration.file}: {what} was edited without a new version ({declaration.data['version']} is frozen); "
         f"raise the version and run `{declaration.freeze_command}`"
@@ -266,7 +266,7 @@ def _damaged(where: str, line: int, problem: str) -> results_io.UserError:
     )
 
 
-def _refuse_same_version(declaration: Declaration, items: Sequence[Item], path: Path) -> None:
+def _refuse_same_version(declaration: SuiteDeclaration, items: Sequence[Item], path: Path) -> None:
     """UserError unless the declaration's version is higher than the lock's: a version never changes its content."""
     header, *lines = _parse_lines(path.read_text(encoding="utf-8"), schema.shown_path(path))
     if CANARY not in header and _without_canary(dumps(declaration, items)) == _without_canary(path.read_text("utf-8")):
@@ -283,7 +283,7 @@ def _refuse_same_version(declaration: Declaration, items: Sequence[Item], path: 
     )
 
 
-def _canary(declaration: Declaration) -> dict[str, str]:
+def _canary(declaration: SuiteDeclaration) -> dict[str, str]:
     """The header's canary line, as the README has it; none without a GUID in the declaration."""
     guid = declaration.data.get(CANARY)
     return {} if guid is None else {CANARY: canary.of_suite(declaration.data["id"], guid).line}
@@ -299,7 +299,7 @@ def _number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _read_items(declaration: Declaration) -> list[Item]:
+def _read_items(declaration: SuiteDeclaration) -> list[Item]:
     path = declaration.folder / ITEMS_FILE
     if not path.exists():
         raise results_io.UserError(

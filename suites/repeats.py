@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from suites.estimate import Estimate, missing
-from suites.item import Leg
+from suites.item import SamplingLeg
 from suites.judgement import JudgedSuite
 from suites.outcome import Case, Outcome
 from suites.statistics import agreement, bootstrap, passing
@@ -48,7 +48,7 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     return found
 
 
-def _agreeing(cases: Sequence[Case], leg: Leg) -> Estimate:
+def _agreeing(cases: Sequence[Case], leg: SamplingLeg) -> Estimate:
     """Mean over items of the share of pairs of an item's outputs that are equal once normalised; bootstrap over clusters.
 
     An item with fewer than three outputs that are no error is left out and counted.
@@ -70,7 +70,7 @@ def _agreeing(cases: Sequence[Case], leg: Leg) -> Estimate:
     return replace(mean, n=len(values), excluded=excluded)
 
 
-def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
+def _passing(cases: Sequence[Case], leg: SamplingLeg) -> dict[str, Estimate]:
     """pass@1, and pass@k and pass^k of 5, 10 and all samples, of the items that have a verdict on every sample.
 
     `detail` has the temperature: pass@k is of that one alone.
@@ -97,5 +97,5 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
     return found
 
 
-def _of_leg(case: Case, leg: Leg) -> list[Outcome]:
+def _of_leg(case: Case, leg: SamplingLeg) -> list[Outcome]:
     return [one for one in case.outcomes if one.leg == leg.name]

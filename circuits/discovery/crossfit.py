@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from circuits.discovery import curve, resampling
 from circuits.discovery.curve import Curve
 from circuits.discovery.nested import Nested
-from circuits.discovery.ranking import Ranking
+from circuits.discovery.ranking import ComponentRanking
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,5 +68,5 @@ class CrossFit:
 def _scored(nested: Nested, ranked: np.ndarray) -> Nested:
     """The circuits that the prompts `ranked` make, on the others."""
     order = nested.ranking.order(ranked.astype(float))
-    ranking: Ranking = replace(nested.ranking, order=lambda weights: order, scores=None)
+    ranking: ComponentRanking = replace(nested.ranking, order=lambda weights: order, scores=None)
     return Nested(nested.study, nested.prompts.select(np.flatnonzero(~ranked).tolist()), ranking)

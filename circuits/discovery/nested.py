@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from circuits.discovery import curve
-from circuits.discovery.ranking import Ranking
+from circuits.discovery.ranking import ComponentRanking
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -23,7 +23,7 @@ class Nested:
 
     study: Study
     prompts: PromptSet
-    ranking: Ranking
+    ranking: ComponentRanking
     _known: dict[int, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
 
     @cached_property

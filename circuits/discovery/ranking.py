@@ -24,7 +24,7 @@ Members = Bool[np.ndarray, " component"]
 
 
 @dataclass(frozen=True, eq=False)
-class Ranking(ABC):
+class ComponentRanking(ABC):
     """Heads or edges, and in which order they matter.
 
     `order(weights)` gives their indices, most important first, with each prompt counted `weights` times; it is
@@ -84,7 +84,7 @@ def require_heads(study: Study, method: str) -> None:
         )
 
 
-class HeadRanking(Ranking):
+class HeadRanking(ComponentRanking):
     """Heads; all others are mean-ablated per template and position, and everything but heads stays as it is."""
 
     unit, recipe, all_sizes = "heads", Recipe("mean"), True
@@ -112,7 +112,7 @@ class NodeRanking(HeadRanking):
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeRanking(Ranking):
+class EdgeRanking(ComponentRanking):
     """Edges, in the order of `graph.edges`; all others carry what their writer gives on the corrupted prompt.
 
     A kept edge that is on no path of kept edges from the embedding to the logits carries the corrupted value anyway, or

@@ -26,7 +26,7 @@ from circuits.circuit import HEADS, HEADS_AND_MLPS, SCOPES, Circuit, Node
 from circuits.discovery import atp, classifier, curve, eap_gim, eap_ig, gim, greedy, nap_ig, resampling, roles
 from circuits.discovery.crossfit import CrossFit
 from circuits.discovery.nested import Nested
-from circuits.discovery.ranking import HeadRanking, Members, Ranking, searched
+from circuits.discovery.ranking import ComponentRanking, HeadRanking, Members, searched
 from circuits.discovery.recovery import recovery
 from circuits.discovery.stopping import Ending, Stopping, head_order
 from circuits.engine.paths import UnknownWiringError
@@ -190,7 +190,7 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     return Discovery(_circuit(study, module, heads, document), document)
 
 
-def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, Ranking, str | None]:
+def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, ComponentRanking, str | None]:
     """(the method, its ranking, why it is not the one that `auto` would take)"""
     nodes = searched(study)
     name = method_name(method, len(nodes), study.settings)

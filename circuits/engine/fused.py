@@ -64,9 +64,9 @@ class FusedEngine(LensEngine):
     """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
 
     `memory_mib` bounds what is held beside the weights (None: what `memory.room` gives), `tokens_per_block` the rows of one
-    matrix product. Pieces are planned to fit (`memory.Piece`). If memory runs out all the same, less is held or multiplied at a
-    time and the sweep goes on; after some pieces that fit, more is tried again. UnsupportedArchitectureError for a model that is
-    no pre-norm decoder.
+    matrix product. Pieces are planned to fit (`memory.VariantWork`). If memory runs out all the same, less is held or multiplied
+    at a time and the sweep goes on; after some pieces that fit, more is tried again. UnsupportedArchitectureError for a model
+    that is no pre-norm decoder.
 
     Variants with interventions on paths run as in the reference backend, one row for each variant, on the same weights. Paths
     that end in the logits cost nothing and need no rows of their own.
@@ -277,7 +277,7 @@ class FusedEngine(LensEngine):
         peaks = []
         for group in groups:
             states = self.smallest_product / (n_prompts * (length - group.first))
-            piece = memory.Piece.of(self.shape, group.trie, length, group.first, states, every, tries)
+            piece = memory.VariantWork.of(self.shape, group.trie, length, group.first, states, every, tries)
             peaks.append(piece.peak(self.shape, n_prompts, self.tokens_per_block, self.logits_per_block))
         return max(peaks)
 

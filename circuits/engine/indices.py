@@ -15,7 +15,7 @@ from torch import Tensor
 ALIGNED = 4  # numbers: 16 bytes of int32, so that kernels find every start as aligned as a tensor of its own
 
 
-class Place(NamedTuple):
+class ArraySpan(NamedTuple):
     """Where one array stands among all the numbers."""
 
     start: int
@@ -34,8 +34,8 @@ class Indices:
         self._length = 0
         self._long = self._short = torch.empty(0, dtype=torch.int64)
 
-    def add(self, numbers: np.ndarray) -> Place:
-        place = Place(self._length, numbers.shape)
+    def add(self, numbers: np.ndarray) -> ArraySpan:
+        place = ArraySpan(self._length, numbers.shape)
         padding = np.zeros(-numbers.size % ALIGNED, np.int64)
         self._parts += [numbers.astype(np.int64, copy=False).ravel(), padding]
         self._length += numbers.size + len(padding)
@@ -47,11 +47,11 @@ class Indices:
         self._short = self._long.to(torch.int32)
         self._parts.clear()
 
-    def long(self, place: Place) -> Int[Tensor, ...]:
+    def long(self, place: ArraySpan) -> Int[Tensor, ...]:
         """As int64, which torch indexes by."""
         return self._long[place.start : place.stop].view(place.shape)
 
-    def short(self, place: Place) -> Int[Tensor, ...]:
+    def short(self, place: ArraySpan) -> Int[Tensor, ...]:
         """As int32, which the kernels read."""
         return self._short[place.start : place.stop].view(place.shape)
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from circuits.circuit import Node
 from circuits.engine import memory, philox
 from circuits.engine.decoder import Hook, precise
-from circuits.engine.memory import Allowance, ModelShape, Paths
+from circuits.engine.memory import Allowance, DecoderSizes, Paths
 from circuits.engine.paths import Rewiring, UnknownWiringError, most_paths, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, ReferenceActivations, Sources
@@ -74,7 +74,7 @@ class LensEngine:
         memory_share: float = memory.SHARE,
     ) -> None:
         self.model = model
-        self.shape = ModelShape.of(model)
+        self.shape = DecoderSizes.of(model)
         self.room = memory.room(model.device, memory_mib, memory_share)
         self.rows_per_forward = rows_per_forward
         self.row_allowance = Allowance(rows_per_forward)

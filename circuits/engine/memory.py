@@ -53,7 +53,7 @@ NO_PATHS = Paths()
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class DecoderSizes:
     """Sizes of a decoder, bytes of an element, and what its blocks compute besides.
 
     `rotary`: dimensions of a head that are turned. `gated`: its MLP has a gate. `parallel`: the MLP reads what attention reads.
@@ -79,7 +79,7 @@ class ModelShape:
     bounded: bool = False
 
     @classmethod
-    def of(cls, model: Model) -> ModelShape:
+    def of(cls, model: Model) -> DecoderSizes:
         cfg = model.bridge.cfg
         gated, rotary = bool(cfg.gated_mlp), "blocks.0.attn.hook_cos" in model.bridge.hook_dict
         config, kept = getattr(model.bridge.original_model, "config", None), models.kept_dtype(model.precision)
@@ -184,7 +184,7 @@ class States:
 
 
 @dataclass(frozen=True)
-class Piece:
+class VariantWork:
     """Variants on prompts of `length` tokens that change nothing before position `first`.
 
     `sources`: elements that are put in place, for each position of a prompt. `at_once`: of them those of heads of one layer.
@@ -201,14 +201,14 @@ class Piece:
     @classmethod
     def of(
         cls,
-        shape: ModelShape,
+        shape: DecoderSizes,
         trie: Trie,
         length: int,
         first: int,
         smallest: float,
         whole_vocabulary: bool,
         tries: Iterable[Trie] = (),
-    ) -> Piece:
+    ) -> VariantWork:
         """From a trie; states that share an edit are computed apart if they are at least `smallest`.
 
         `tries`: all whose sources are held meanwhile, this one included or not.
@@ -229,18 +229,18 @@ class Piece:
         sources, at_once = widths((trie, *tries), shape)
         return cls(length, first, tuple(layers), sources, at_once, whole_vocabulary or shape.bounded)
 
-    def held(self, shape: ModelShape, prompts: int) -> int:
+    def held(self, shape: DecoderSizes, prompts: int) -> int:
         """Bytes held from the first layer to the last: what is put in place, and the base run's past."""
         past = 2 * shape.keys * shape.n_layers * (self.length - 1) if self.first else 0
         return shape.itemsize * prompts * (self.sources * self.length + past)
 
-    def peak(self, shape: ModelShape, prompts: int, rows: int, logits: int | None = None) -> int:
+    def peak(self, shape: DecoderSizes, prompts: int, rows: int, logits: int | None = None) -> int:
         """Bytes held at most, with blocks of `rows` rows and of `logits` rows of logits (None: as many)."""
         layers = max(self._layer(shape, layer, prompts, rows) for layer in range(shape.n_layers))
         besides = max(layers, self._past(shape, prompts), self._read_out(shape, prompts, logits or rows))
         return self.held(shape, prompts) + shape.widened_matrix + besides
 
-    def _layer(self, shape: ModelShape, layer: int, prompts: int, rows: int) -> int:
+    def _layer(self, shape: DecoderSizes, layer: int, prompts: int, rows: int) -> int:
         states, own = self.layers[layer], self.length - self.first
         last = layer == shape.n_layers - 1
         written = prompts * (1 if last else own)
@@ -264,14 +264,14 @@ class Piece:
                 besides = max(besides, seen, read * shape.queries + sources + children * max(selected, mlp))
         return shape.itemsize * max(parted * shape.d_model, streams * shape.d_model + kept + besides)
 
-    def _past(self, shape: ModelShape, prompts: int) -> int:
+    def _past(self, shape: DecoderSizes, prompts: int) -> int:
         """The base run behind the first changed position, all prompts at once."""
         if not self.first:
             return 0
         row = 2 * shape.d_model + 2 * shape.queries + 3 * shape.keys + shape.mlp_row
         return shape.itemsize * prompts * (self.length - 1) * row
 
-    def _read_out(self, shape: ModelShape, prompts: int, logits: int) -> int:
+    def _read_out(self, shape: DecoderSizes, prompts: int, logits: int) -> int:
         states = self.layers[-1].leave
         streams = shape.itemsize * states * prompts * shape.d_model
         if not self.whole_vocabulary:
@@ -280,7 +280,7 @@ class Piece:
         return streams + shape.exact_unembedding + rows * (shape.logits_row + shape.itemsize * shape.d_model)
 
 
-def widths(tries: Iterable[Trie], shape: ModelShape) -> tuple[int, int]:
+def widths(tries: Iterable[Trie], shape: DecoderSizes) -> tuple[int, int]:
     """Elements that tries put in place, for each position: of all sites, and of the heads of one layer at most.
 
     Each value is kept as it was made and, where a site has several, beside the others; the pooled mean is one for all.

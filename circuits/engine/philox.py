@@ -6,7 +6,7 @@
                           r = sqrt(-2 log u(w)), t = 2 pi u(w'), u(w) = (w + 1/2) / 2^32
     choice among n        floor(n w / 2^32) of word 0, which favours no choice by more than n / 2^32
 
-The key is a prompt's, the counter says which of its numbers is wanted (`Stream`, component). So batches, their order, their
+The key is a prompt's, the counter says which of its numbers is wanted (`NoiseStream`, component). So batches, their order, their
 padding, chunks, threads and devices change nothing. Words are exact integers, the same on every device. Normal numbers are
 computed in float64 and rounded once, so devices differ in the last place of their dtype at most, and there seldom.
 """
@@ -41,7 +41,7 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Stream:
+class NoiseStream:
     """Which numbers of a prompt: `kind` names what they are for, in `layer`, at the `draw`-th time. UserError beyond 32 bits."""
 
     kind: str
@@ -54,7 +54,7 @@ class Stream:
                 raise UserError(f"{name} {value} of {self.kind} has no random numbers; use one from 0 to {LOW}")
 
     @classmethod
-    def of_hook(cls, hook: str, draw: int) -> Stream:
+    def of_hook(cls, hook: str, draw: int) -> NoiseStream:
         """The stream of a hook point: its layer, and its name without the layer as kind."""
         parts = hook.split(".", 2)
         return cls(parts[2], int(parts[1]), draw) if parts[0] == "blocks" else cls(hook, 0, draw)
@@ -90,7 +90,7 @@ def words(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
 
 
 def normal(
-    key: Int[Tensor, "2 prompt"], streams: Sequence[Stream], components: int, dtype: torch.dtype
+    key: Int[Tensor, "2 prompt"], streams: Sequence[NoiseStream], components: int, dtype: torch.dtype
 ) -> Float[Tensor, "stream prompt component"]:
     """Standard normal numbers on the key's device: component i of a (stream, prompt) is number i % 4 of counter i // 4.
 
@@ -116,7 +116,7 @@ def normal(
     return out.flatten(2)[..., :components]
 
 
-def choice(key: Int[Tensor, "2 prompt"], stream: Stream, counts: Int[Tensor, " prompt"]) -> Int[Tensor, " prompt"]:
+def choice(key: Int[Tensor, "2 prompt"], stream: NoiseStream, counts: Int[Tensor, " prompt"]) -> Int[Tensor, " prompt"]:
     """One of 0 to count - 1 for each prompt, all alike probable but for count / 2^32."""
     layer, draw, kind = (torch.full_like(key[0], word) for word in stream.counter)
     return (words((torch.zeros_like(key[0]), layer, draw, kind), (key[0], key[1]))[0] * counts) >> 32

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from circuits.circuit import Kind
-from circuits.engine.indices import Indices, Place
+from circuits.engine.indices import ArraySpan, Indices
 from circuits.engine.trie import NOTHING, SITES, Edit, Part, Places, Shift, Trie, TrieStage
 from circuits.interventions import Recipe
 
@@ -54,8 +54,8 @@ class Writes:
 
     kind: Kind
     whole: bool
-    into: Place
-    of: Place
+    into: ArraySpan
+    of: ArraySpan
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MlpBlock:
     """Children of the MLP's stage. `parent` counts from the first state of their attention block; None: each has one child."""
 
     children: slice
-    parent: Place | None
+    parent: ArraySpan | None
     writes: tuple[Writes, ...]
 
 
@@ -74,9 +74,9 @@ class AttentionBlock:
     `pick`: the source of each child's head, -1 for the head as computed; None if whole heads at all positions do not say it.
     """
 
-    parent: Place
+    parent: ArraySpan
     n_children: int
-    pick: Place | None
+    pick: ArraySpan | None
     writes: tuple[Writes, ...]
     mlp: tuple[MlpBlock, ...]
 
@@ -106,7 +106,7 @@ class StreamBlock:
 class LayerSchedule:
     """`parent` of the states that enter: None if those that left the layer before go on as they are."""
 
-    parent: Place | None
+    parent: ArraySpan | None
     stream: tuple[StreamBlock, ...]
     blocks: tuple[Block, ...]
     n_children: int
@@ -118,18 +118,18 @@ class ShiftGroup:
 
     kind: Kind
     layer: int
-    held: Place
-    shown: Place
-    heads: Place | None
+    held: ArraySpan
+    shown: ArraySpan
+    heads: ArraySpan | None
 
 
 @dataclass(frozen=True)
 class Shifts:
     """The last stage. Each of `rounds` adds to some children one shift each, by its number among those of all `groups`."""
 
-    parent: Place
+    parent: ArraySpan
     groups: tuple[ShiftGroup, ...]
-    rounds: tuple[tuple[Place, Place], ...]
+    rounds: tuple[tuple[ArraySpan, ArraySpan], ...]
 
 
 class Schedule:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from circuits.engine import philox
 from circuits.engine.indices import on_device
-from circuits.engine.philox import Stream
+from circuits.engine.philox import NoiseStream
 from circuits.interventions import Base, Recipe
 from circuits.prompts import PromptSet
 from results_io import UserError
@@ -134,7 +134,7 @@ class Sources:
         missing.sort(key=lambda one: (*drawn_together(one), *alike(one)))
         for (seed, shape), some in groupby(missing, drawn_together):
             pairs = list(some)
-            streams = [Stream.of_hook(hook, recipe.draw) for hook, recipe in pairs]
+            streams = [NoiseStream.of_hook(hook, recipe.draw) for hook, recipe in pairs]
             like = self.reference.activations(pairs[0][0])
             dtype = torch.promote_types(like.dtype, torch.float32)
             drawn = philox.normal(self._key(seed, like.device), streams, torch.Size(shape[1:]).numel(), dtype)
@@ -212,7 +212,7 @@ class Sources:
             names = self.prompts.templates
             rows = torch.tensor([row for own in known.values() for row in own])
             counts, start = torch.tensor([[len(known[name]), first[name]] for name in names]).T
-            place = philox.choice(self._key(recipe.seed, HOST), Stream(DONOR, 0, recipe.draw), counts)
+            place = philox.choice(self._key(recipe.seed, HOST), NoiseStream(DONOR, 0, recipe.draw), counts)
             self._chosen[drawn] = on_device(rows[start + place], device)
         return self._chosen[drawn]
 

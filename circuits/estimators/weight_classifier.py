@@ -46,7 +46,7 @@ class Counts:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class HeadClassifier:
     """A fitted classifier; a head is predicted to be in the circuit if its probability is at least `threshold`."""
 
     estimator: Pipeline
@@ -60,7 +60,7 @@ class Classifier:
         return self.probability(features) >= self.threshold
 
 
-def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> Classifier:
+def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> HeadClassifier:
     """Learn membership from the tasks in `training`, whatever order they come in.
 
     Coefficients w minimise the logistic loss, both classes weighing the same, plus |w|^2 / (2 `inverse_penalty`) for
@@ -89,7 +89,7 @@ def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> Class
     left_out = np.asarray(
         cross_val_predict(estimator, features, member, groups=task, cv=LeaveOneGroupOut(), method="predict_proba")
     )
-    return Classifier(estimator.fit(features, member), best_threshold(left_out[:, 1], member, task))
+    return HeadClassifier(estimator.fit(features, member), best_threshold(left_out[:, 1], member, task))
 
 
 def best_threshold(

@@ -10,7 +10,7 @@ import numpy as np
 from circuits.circuit import head_pairs
 from circuits.interventions import Sweep, Variant
 from circuits.study import Study
-from circuits.tasks.base import Source
+from circuits.tasks.base import RowSource
 
 NUMBER, ID = "01", "baseline"
 SETTINGS = ()
@@ -52,7 +52,7 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def _of_rows(source: Source, ids: Sequence[str]) -> dict[str, Any]:
+def _of_rows(source: RowSource, ids: Sequence[str]) -> dict[str, Any]:
     """Of prompts from a file: the row of each, the rows that were left out, and what was chosen for them."""
     return {
         "row": source.rows_of(ids),

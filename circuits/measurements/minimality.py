@@ -61,14 +61,14 @@ class ContextSet:
 
 
 @dataclass
-class Losses:
+class HeadLosses:
     """What the circuit loses when a head goes, beside others that are gone already; `sets` are of the whole model's heads."""
 
     sets: HeadSets
     outside: Heads
 
     @classmethod
-    def on(cls, study: Study, prompts: PromptSet) -> Losses:
+    def on(cls, study: Study, prompts: PromptSet) -> HeadLosses:
         return cls(HeadSets(study, prompts, [RECIPE]), study.outside)
 
     def run(self, removed: Iterable[Heads]) -> None:
@@ -104,7 +104,7 @@ def measure(study: Study) -> dict[str, Any]:
     chosen = choose(study)
     circuit, alone = study.claim, frozenset[Node]()
     by_name = partial(recipes, study)
-    losses = Losses.on(study, study.prompts)
+    losses = HeadLosses.on(study, study.prompts)
     roles = [frozenset(role.nodes) for role in circuit.roles.values()]
     needed = [alone, *(alone | {node} for node in circuit.nodes), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
@@ -139,7 +139,7 @@ def choose(study: Study) -> list[ContextSet]:
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy set).
     """
     size = require_count(study.settings, "minimality", "discovery_prompts")
-    losses = Losses.on(study, study.discovery_subset(size))
+    losses = HeadLosses.on(study, study.discovery_subset(size))
     bases = label_free(study.claim.nodes)
     candidates = {node: _without(node, bases) for node in study.claim.nodes}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
@@ -167,7 +167,7 @@ def _without(node: Node, bases: Mapping[str, Heads]) -> dict[str, Heads]:
     return {"none": frozenset()} | {kind: beside for kind, beside in sets.items() if beside}
 
 
-def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
+def _grow(losses: HeadLosses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
     All heads take each step together, so that a set which several heads ask for is run once. Of a claim with more heads than

@@ -26,7 +26,7 @@ from circuits.planted.features import (
     width_of,
     word_matrix,
 )
-from circuits.planted.mechanisms import D_HEAD, N_HEADS, N_LAYERS, Decoy, Gate, Mechanism, Relay
+from circuits.planted.mechanisms import D_HEAD, N_HEADS, N_LAYERS, Decoy, Mechanism, MLPGate, Relay
 from circuits.tasks import lexicon
 
 D_MLP = 8  # of a model whose MLPs are zero; GPT-2 has to have them
@@ -88,7 +88,7 @@ def joined(
     return first_matrix, second_matrix
 
 
-def compile_gate(gate: Gate, d_model: int) -> CompiledMLP:
+def compile_gate(gate: MLPGate, d_model: int) -> CompiledMLP:
     """Two neurons for each name: one begins to write at `low`, the other takes back what is more than `gain` from `high` on."""
     codes = spread_codes(len(lexicon.NAMES), NAME_WIDTH)
     read, write = torch.zeros(len(codes), d_model), torch.zeros(len(codes), d_model)
@@ -108,9 +108,9 @@ def compile_relay(relay: Relay, d_model: int) -> CompiledMLP:
     return CompiledMLP(torch.cat([read, -read]), torch.zeros(2 * width), torch.cat([write, -write]))
 
 
-def compile_mlp(parts: Sequence[Gate | Relay], d_model: int) -> CompiledMLP:
+def compile_mlp(parts: Sequence[MLPGate | Relay], d_model: int) -> CompiledMLP:
     """The neurons of all parts side by side."""
-    made = [compile_gate(one, d_model) if isinstance(one, Gate) else compile_relay(one, d_model) for one in parts]
+    made = [compile_gate(one, d_model) if isinstance(one, MLPGate) else compile_relay(one, d_model) for one in parts]
     read, bias, write = (torch.cat([getattr(one, part) for one in made]) for part in ("read", "bias", "write"))
     return CompiledMLP(read, bias, write)
 
@@ -181,7 +181,7 @@ def compile_head(description: Mechanism | Decoy, node: Node, seed: int, n_heads:
 
 
 def compile_model(
-    heads: Mapping[Node, Mechanism | Decoy], seed: int, mlps: Mapping[int, Sequence[Gate | Relay]] | None = None
+    heads: Mapping[Node, Mechanism | Decoy], seed: int, mlps: Mapping[int, Sequence[MLPGate | Relay]] | None = None
 ) -> GPT2LMHeadModel:
     """The model in which every head is what `heads` says of it and the MLPs of some layers what `mlps` says.
 

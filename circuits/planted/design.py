@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from circuits.circuit import INPUT, OUTPUT, Node, Pathway, Role, head
 from circuits.planted.mechanisms import (
-    Copy,
+    CopyMechanism,
     Decoy,
-    Gate,
     Mechanism,
+    MLPGate,
     Relay,
     decoys,
     duplicate_token,
@@ -40,7 +40,7 @@ class Design:
     pathology: str
     sound: bool
     true_heads: tuple[Node, ...]
-    mlps: Mapping[int, tuple[Gate | Relay, ...]] = field(default_factory=dict)
+    mlps: Mapping[int, tuple[MLPGate | Relay, ...]] = field(default_factory=dict)
     scopes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -58,10 +58,12 @@ SOUND_MECHANISMS: dict[Node, Mechanism] = {
     head(3, 0): name_mover(3.0),
     head(3, 2): name_mover(2.5),
     head(3, 5): name_mover(2.0),
-    head(0, 4): previous_token(Copy("word", "previous_word", 1.0), Copy("has_word", "after_word", 1.0)),
+    head(0, 4): previous_token(
+        CopyMechanism("word", "previous_word", 1.0), CopyMechanism("has_word", "after_word", 1.0)
+    ),
     head(1, 2): induction(4.0),
     head(2, 4): induction(3.0),
-    head(0, 6): previous_token(Copy("century", "previous_century", 1.0)),
+    head(0, 6): previous_token(CopyMechanism("century", "previous_century", 1.0)),
     head(1, 7): later_year(2.0),
     head(2, 3): later_year(1.5),
     head(1, 5): gender_mover(2.0),

@@ -20,7 +20,7 @@ class Attend:
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopyMechanism:
     """One output: gain * what the attended token holds in `source`, added to `destination`."""
 
     source: str
@@ -33,11 +33,11 @@ class Mechanism:
     """A head that does something: where it looks and what it moves. Widths of all terms add up to D_HEAD at most."""
 
     attends: tuple[Attend, ...]
-    copies: tuple[Copy, ...]
+    copies: tuple[CopyMechanism, ...]
 
 
 @dataclass(frozen=True)
-class Gate:
+class MLPGate:
     """What an MLP makes of the names in `source`, each by itself.
 
     A name of which `source` holds x is written to `destination` as `gain` * (x - low) / (high - low), no less than 0 and no
@@ -89,7 +89,7 @@ def duplicate_token(gain: float = 0.5) -> Mechanism:
             Attend("position", "position", -ATTENTION_SHARPNESS),
             rest_on_bos(0.6 * ATTENTION_SHARPNESS),
         ),
-        copies=(Copy("is_name", "duplicate", gain), Copy("name", "duplicated_name", gain)),
+        copies=(CopyMechanism("is_name", "duplicate", gain), CopyMechanism("name", "duplicated_name", gain)),
     )
 
 
@@ -97,7 +97,7 @@ def s_inhibition(gain: float = 0.5) -> Mechanism:
     """From the end to the duplicate: tells the end which name not to say."""
     return Mechanism(
         attends=(Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)),
-        copies=(Copy("duplicated_name", "inhibited_name", gain),),
+        copies=(CopyMechanism("duplicated_name", "inhibited_name", gain),),
     )
 
 
@@ -115,11 +115,11 @@ def name_mover(
             rest_on_bos(8.0),
             *further,
         ),
-        copies=(Copy("name", "answer_name", gain),),
+        copies=(CopyMechanism("name", "answer_name", gain),),
     )
 
 
-def previous_token(*copies: Copy) -> Mechanism:
+def previous_token(*copies: CopyMechanism) -> Mechanism:
     """From every token to the one before it: notes what it was."""
     return Mechanism(
         attends=(Attend("previous_position", "position", 2 * ATTENTION_SHARPNESS),),
@@ -139,7 +139,7 @@ def induction(gain: float) -> Mechanism:
             Attend("after_word", "bos", inside - outside),
             rest_on_bos(outside),
         ),
-        copies=(Copy("word", "answer_word", gain),),
+        copies=(CopyMechanism("word", "answer_word", gain),),
     )
 
 
@@ -151,7 +151,7 @@ def later_year(gain: float) -> Mechanism:
             Attend("century", "previous_century", 12.0),
             rest_on_bos(18.0),
         ),
-        copies=(Copy("year", "answer_year", gain),),
+        copies=(CopyMechanism("year", "answer_year", gain),),
     )
 
 
@@ -159,7 +159,7 @@ def gender_mover(gain: float) -> Mechanism:
     """From a word before a pronoun to the name: raises the pronouns of its gender."""
     return Mechanism(
         attends=(Attend("expects_pronoun", "is_name", 12.0), rest_on_bos(6.0)),
-        copies=(Copy("gender", "answer_gender", gain),),
+        copies=(CopyMechanism("gender", "answer_gender", gain),),
     )
 
 
@@ -171,11 +171,11 @@ def subject_number_mover(gain: float) -> Mechanism:
             Attend("expects_verb", "distance_from_bos", -40.0),
             rest_on_bos(6.0),
         ),
-        copies=(Copy("plurality", "answer_plurality", gain),),
+        copies=(CopyMechanism("plurality", "answer_plurality", gain),),
     )
 
 
-def brought_to_end(*copies: Copy) -> Mechanism:
+def brought_to_end(*copies: CopyMechanism) -> Mechanism:
     """From the end to the token that holds the sources of these copies: tells the end which of them the prompt has."""
     return Mechanism(
         attends=(*(Attend("expects_name", one.source, 14.0) for one in copies), rest_on_bos(7.0)),
@@ -185,10 +185,12 @@ def brought_to_end(*copies: Copy) -> Mechanism:
 
 def constant_writer(destination: str) -> Mechanism:
     """At every position, whatever is there: writes 1, as a bias would."""
-    return Mechanism(attends=(rest_on_bos(ATTENTION_SHARPNESS),), copies=(Copy("constant", destination, 1.0),))
+    return Mechanism(attends=(rest_on_bos(ATTENTION_SHARPNESS),), copies=(CopyMechanism("constant", destination, 1.0),))
 
 
-def with_terms(mechanism: Mechanism, attends: tuple[Attend, ...] = (), copies: tuple[Copy, ...] = ()) -> Mechanism:
+def with_terms(
+    mechanism: Mechanism, attends: tuple[Attend, ...] = (), copies: tuple[CopyMechanism, ...] = ()
+) -> Mechanism:
     """The same head with further terms in its score and further outputs."""
     return Mechanism(mechanism.attends + attends, mechanism.copies + copies)
 

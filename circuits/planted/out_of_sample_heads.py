@@ -11,7 +11,7 @@ from circuits.planted.design import LATE, MIDDLE, SOUND_HEADS, Design, role
 from circuits.planted.mechanisms import (
     N_HEADS,
     Attend,
-    Copy,
+    CopyMechanism,
     Decoy,
     Mechanism,
     brought_to_end,
@@ -55,14 +55,16 @@ def position_reader() -> Mechanism:
         Attend("position", "position", -12.0),
         rest_on_bos(7.2),
     )
-    return Mechanism(attends, (Copy("is_name", "duplicate", 0.5), Copy("position", "duplicated_position", 0.5)))
+    return Mechanism(
+        attends, (CopyMechanism("is_name", "duplicate", 0.5), CopyMechanism("position", "duplicated_position", 0.5))
+    )
 
 
 def position_inhibitor() -> Mechanism:
     """From the end to the duplicate: tells the end at which two positions the name stands that is not to be said."""
     copies = (
-        Copy("duplicated_position", "inhibited_position", 0.5),
-        Copy("position", "inhibited_position", 0.5),
+        CopyMechanism("duplicated_position", "inhibited_position", 0.5),
+        CopyMechanism("position", "inhibited_position", 0.5),
     )
     return Mechanism((Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)), copies)
 
@@ -74,7 +76,7 @@ def position_mover(gain: float) -> Mechanism:
         Attend("inhibited_position", "position", -12.0),
         rest_on_bos(8.0),
     )
-    return Mechanism(attends, (Copy("name", "answer_name", gain),))
+    return Mechanism(attends, (CopyMechanism("name", "answer_name", gain),))
 
 
 def by_position(pathology: str, roles: Mapping[str, Role], by_name: Mapping[Node, float]) -> Design:
@@ -143,7 +145,7 @@ def first_name(gain: float) -> Mechanism:
         Attend("expects_name", "distance_from_bos", -40.0),
         rest_on_bos(20.0),
     )
-    return Mechanism(attends, (Copy("name", "answer_name", gain),))
+    return Mechanism(attends, (CopyMechanism("name", "answer_name", gain),))
 
 
 def order_bias(share: float) -> Design:
@@ -163,7 +165,7 @@ def order_bias(share: float) -> Design:
 HELPER, READER = head(3, 1), head(0, 7)
 
 
-def helped(pathology: str, query: str, names: str, gain: float, told: Copy | None = None) -> Design:
+def helped(pathology: str, query: str, names: str, gain: float, told: CopyMechanism | None = None) -> Design:
     """A mover outside the claim adds to what the claimed ones do, on some prompts; `told` is what a reader tells it."""
     reader = {} if told is None else {READER: brought_to_end(told)}
     return altered(
@@ -181,7 +183,7 @@ def helped_frame() -> Design:
         "cued_template",
         "is_name",
         0.5,
-        Copy("template_cue", "cued_template", 1.0),
+        CopyMechanism("template_cue", "cued_template", 1.0),
     )
 
 
@@ -202,7 +204,7 @@ def helped_objects() -> Design:
         "mentioned_object_0",
         "is_name",
         0.65,
-        Copy("object_0", "mentioned_object_0", 1.0),
+        CopyMechanism("object_0", "mentioned_object_0", 1.0),
     )
 
 
@@ -237,7 +239,7 @@ def one_head_enough() -> Design:
     """A head that lowers what it reads: of three names at the end two are the same, so the other one is lowered least."""
     only = head(3, 0)
     lowering = Mechanism(
-        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (Copy("name", "answer_name", -22.5),)
+        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (CopyMechanism("name", "answer_name", -22.5),)
     )
     return sound_claim(
         "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed.",
@@ -442,7 +444,7 @@ def with_waking_constant(share: float) -> Design:
     """Movers in layer 2 that mark their presence by a constant; a backup of this strength wakes where the marks are gone."""
     earlier = {head(2, 0): 3.0, head(2, 2): 2.5, head(2, 5): 2.0}
     movers = {
-        node: with_terms(name_mover(gain), copies=(Copy("constant", "mover_present", gain / WHOLE_GAIN),))
+        node: with_terms(name_mover(gain), copies=(CopyMechanism("constant", "mover_present", gain / WHOLE_GAIN),))
         for node, gain in earlier.items()
     }
     inhibition = role(MIDDLE, INHIBITION_EVIDENCE, (1, 3), (1, 6))

@@ -9,9 +9,9 @@ from circuits.circuit import Node, Role, head
 from circuits.planted.design import LATE, MIDDLE, SOUND_HEADS, Design
 from circuits.planted.mechanisms import (
     Attend,
-    Copy,
-    Gate,
+    CopyMechanism,
     Mechanism,
+    MLPGate,
     Relay,
     decoys,
     name_mover,
@@ -38,20 +38,20 @@ LIMITS = (0.6, 0.9)  # where a gate begins and ends: above what three heads writ
 def drafting(weights: Mapping[Node, float], destination: str = "draft") -> dict[Node, Mechanism]:
     """Name movers that write a draft, which only an MLP reads."""
     return {
-        node: replace(name_mover(1.0, inhibition=8.0), copies=(Copy("name", destination, weight),))
+        node: replace(name_mover(1.0, inhibition=8.0), copies=(CopyMechanism("name", destination, weight),))
         for node, weight in weights.items()
     }
 
 
-def answering() -> Gate:
+def answering() -> MLPGate:
     """What turns a draft into the answer."""
-    return Gate("draft", "answer_name", *LIMITS, WHOLE_GAIN)
+    return MLPGate("draft", "answer_name", *LIMITS, WHOLE_GAIN)
 
 
 def drafted(
     pathology: str,
     movers: Mapping[Node, Mechanism],
-    mlps: Mapping[int, tuple[Gate | Relay, ...]],
+    mlps: Mapping[int, tuple[MLPGate | Relay, ...]],
     claimed: Iterable[Node],
     finders: Mapping[Node, Mechanism] | None = None,
 ) -> Design:
@@ -144,28 +144,28 @@ def both_needed(pathology: str, claimed: int) -> Design:
 def or_of_ands(pathology: str, claimed: Iterable[Node]) -> Design:
     """Two pairs of movers: the two of a pair need each other, and one pair is enough."""
     movers = drafting(dict.fromkeys(PAIR_A, HALF), "draft_a") | drafting(dict.fromkeys(PAIR_B, HALF), "draft_b")
-    joined = tuple(Gate(source, "draft", *LIMITS, 1.0) for source in ("draft_a", "draft_b"))
+    joined = tuple(MLPGate(source, "draft", *LIMITS, 1.0) for source in ("draft_a", "draft_b"))
     return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
 
 
 def and_of_ors(pathology: str, claimed: Iterable[Node]) -> Design:
     """Two pairs of movers: of each pair one is enough, and both pairs are needed."""
     movers = drafting(dict.fromkeys(PAIR_A, WHOLE), "draft_a") | drafting(dict.fromkeys(PAIR_B, WHOLE), "draft_b")
-    joined = tuple(Gate(source, "draft", *LIMITS, 0.5) for source in ("draft_a", "draft_b"))
+    joined = tuple(MLPGate(source, "draft", *LIMITS, 0.5) for source in ("draft_a", "draft_b"))
     return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
 
 
 def drafting_finder(weight: float) -> Mechanism:
     """A duplicate-token head that writes a draft of the repeated name, which only an MLP reads."""
     attends = (Attend("name", "name", 36.0), Attend("position", "position", -30.0), rest_on_bos(18.0))
-    return Mechanism(attends, (Copy("name", "drafted_duplicate", weight),))
+    return Mechanism(attends, (CopyMechanism("name", "drafted_duplicate", weight),))
 
 
 def two_stages(pathology: str, first: float, last: float, claimed: Iterable[Node]) -> Design:
     """Two finders that write `first` joined by the MLP of layer 0, and two movers that write `last` joined by the last one."""
     finders = dict.fromkeys(FINDERS, drafting_finder(first))
     movers = drafting(dict.fromkeys(TWINS[:2], last))
-    marks = tuple(Gate("drafted_duplicate", name, *LIMITS, 1.0) for name in ("duplicated_name", "duplicate"))
+    marks = tuple(MLPGate("drafted_duplicate", name, *LIMITS, 1.0) for name in ("duplicated_name", "duplicate"))
     return drafted(pathology, movers, {0: marks, LAST: (answering(),)}, claimed, finders)
 
 
@@ -194,7 +194,7 @@ def waking_by_content(pathology: str, share: float, claimed: bool = False) -> De
     movers = {node: name_mover(gain) for node, gain in EARLIER.items()} | {
         BACKUP: name_mover(share * WHOLE_GAIN, inhibition=14.0)
     }
-    inhibits = Gate("answer_name", "inhibited_name", *SAID, 1.0)
+    inhibits = MLPGate("answer_name", "inhibited_name", *SAID, 1.0)
     return drafted(pathology, movers, {2: (inhibits,)}, movers if claimed else EARLIER)
 
 
@@ -203,7 +203,7 @@ def waking_by_silence(pathology: str, share: float) -> Design:
     unless_written = Attend("name_written", "is_name", -24.0)
     movers = {node: name_mover(gain) for node, gain in EARLIER.items()}
     movers[BACKUP] = name_mover(share * WHOLE_GAIN, unless_written)
-    return drafted(pathology, movers, {2: (Gate("answer_name", "name_written", *SAID, 1.0),)}, EARLIER)
+    return drafted(pathology, movers, {2: (MLPGate("answer_name", "name_written", *SAID, 1.0),)}, EARLIER)
 
 
 TRUE = "Nothing is wrong: "

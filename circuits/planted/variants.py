@@ -15,7 +15,7 @@ from circuits.planted.mechanisms import (
     N_LAYERS,
     NOISE_HEAD,
     Attend,
-    Copy,
+    CopyMechanism,
     Decoy,
     Mechanism,
     brought_to_end,
@@ -210,7 +210,9 @@ def backed_up(pathology: str, last_role: str, last: Role) -> Design:
     Each mover marks its presence at every position, whatever it reads, in proportion to its share of the work; all marks add
     up to 1, and only setting the movers to zero takes them away. The roles are claimed with `last` as the last one.
     """
-    marks = {node: Copy("constant", "mover_present", gain / WHOLE_GAIN) for node, gain in EARLIER_MOVERS.items()}
+    marks = {
+        node: CopyMechanism("constant", "mover_present", gain / WHOLE_GAIN) for node, gain in EARLIER_MOVERS.items()
+    }
     movers = {node: with_terms(name_mover(gain), copies=(marks[node],)) for node, gain in EARLIER_MOVERS.items()}
     inhibition = role(MIDDLE, SOUND_ROLES["s_inhibition"].evidence, (1, 3), (1, 6))
     unless_present = Attend("mover_present", "is_name", -24.0)
@@ -279,7 +281,7 @@ def one_template() -> Design:
         'In the template that begins with "Friends", two heads left out of the claim do most of the work.',
         rewritten={
             **{node: name_mover(MOVER_GAINS[node], distracted) for node in for_template},
-            reader: brought_to_end(Copy("template_cue", "cued_template", 1.0)),
+            reader: brought_to_end(CopyMechanism("template_cue", "cued_template", 1.0)),
             mover: name_mover(gain, query="cued_template"),
         },
         true_heads=(*SOUND_HEADS, reader, mover),
@@ -305,7 +307,9 @@ def data_subset() -> Design:
     """Six movers, each for its own sixth of the objects; a reader tells the end which class of objects the prompt has."""
     reader = head(0, 7)
     movers = {head(3, index): name for index, name in enumerate(MENTIONED_CLASSES)}
-    told = [Copy(name, mentioned, 1.0) for name, mentioned in zip(OBJECT_CLASSES, MENTIONED_CLASSES, strict=True)]
+    told = [
+        CopyMechanism(name, mentioned, 1.0) for name, mentioned in zip(OBJECT_CLASSES, MENTIONED_CLASSES, strict=True)
+    ]
     evidence = "written to attend from the end to names not inhibited for a sixth of the objects"
     roles = {
         "duplicate_token": role(EARLY, SOUND_ROLES["duplicate_token"].evidence, (0, 2)),
@@ -350,7 +354,10 @@ def shared() -> Design:
         node: with_terms(
             name_mover(gain, inhibition=INHIBITION),
             attends,
-            (Copy("gender", "answer_gender", 0.8 * gain), Copy("plurality", "answer_plurality", 0.5 * gain)),
+            (
+                CopyMechanism("gender", "answer_gender", 0.8 * gain),
+                CopyMechanism("plurality", "answer_plurality", 0.5 * gain),
+            ),
         )
         for node, gain in MOVER_GAINS.items()
     }
@@ -373,7 +380,7 @@ LOUDNESS = 4.0  # what a loud head adds everywhere: longer than anything else th
 
 def loud() -> Design:
     """All true heads also write a large constant that nothing reads, and the decoys hardly write anything."""
-    constant = (Copy("constant", "unread", LOUDNESS),)
+    constant = (CopyMechanism("constant", "unread", LOUDNESS),)
     return altered(
         "The claim is right, but its heads are simply those of largest output norm: it adds nothing to that ranking.",
         rewritten={node: with_terms(SOUND_MECHANISMS[node], copies=constant) for node in SOUND_HEADS},

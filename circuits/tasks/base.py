@@ -31,7 +31,7 @@ class Grammar:
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """The rows that given prompts come from: the SHA-256 of their content, {id of a prompt (`Example.id`): number of its row},
     {number of a row left out: why}, what was chosen for them, in words, and the shares of rows that the splits were dealt."""
 
@@ -78,7 +78,7 @@ class Task:
     given: Mapping[str, tuple[Example, ...]] | None = None
     more: Grammar | None = None
     several_tokens: bool = False
-    source: Source | None = None
+    source: RowSource | None = None
     others: Mapping[str, Task] | None = None
 
     @property

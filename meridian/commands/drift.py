@@ -14,7 +14,7 @@ from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_of
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from suites.drift.site import Source
+    from suites.drift.site import SiteSource
 
 FOLDER = "drift"  # below results
 DEMO = "pocket-demo"
@@ -89,16 +89,16 @@ def take(context: RunContext, folder: Path) -> int:
 
 def analyse(context: RunContext, folder: Path) -> int:
     """From the record to 161 to 169 and a manifest for every snapshot, and the table of alarms."""
-    from suites.drift import analysis, record, registration, snapshot
+    from suites.drift import analysis, registration, series_record, snapshot
 
     require_record(folder)
-    record.require_whole(folder, record.read(folder / record.NAME))
+    series_record.require_whole(folder, series_record.read(folder / series_record.NAME))
     manifest = analysis.analyse(folder, analysed_by(settings_of(context)), context.seed)
     if manifest["registered"]:
         registration.write_decisions(folder, manifest["registered"], snapshot.now())
     manifests = [results_io.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
     context.reporter.console.print(alarm_table(manifests))
-    context.reporter.say(f"Results {folder} ({record.NAME}, manifest-<id>.json, 161 to 169)")
+    context.reporter.say(f"Results {folder} ({series_record.NAME}, manifest-<id>.json, 161 to 169)")
     return analysis.exit_code(manifest)
 
 
@@ -124,7 +124,7 @@ def alarm_table(manifests: list[dict[str, Any]]) -> Table:
 
 def build(context: RunContext, folder: Path) -> int:
     """The site, from the manifests of a series, or from one that was published. Says where its first page is."""
-    from suites.drift import record, site, snapshot
+    from suites.drift import series_record, site, snapshot
 
     settings = context.settings
     if settings["manifest"]:
@@ -133,11 +133,11 @@ def build(context: RunContext, folder: Path) -> int:
     else:
         require_record(folder)
         paths = sorted(folder.glob("manifest-*.json"))
-        series = record.read(folder / record.NAME)
-        record.require_whole(folder, series)
+        series = series_record.read(folder / series_record.NAME)
+        series_record.require_whole(folder, series)
         manifests = [_published(results_io.read(path)) for path in paths]
-        heads = {one.id: record.head(series, one.id) for one in series.finished}
-        source = site.Source(folder.name, in_order(manifests), heads, commit())
+        heads = {one.id: series_record.head(series, one.id) for one in series.finished}
+        source = site.SiteSource(folder.name, in_order(manifests), heads, commit())
         out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
         if not secrets and any(one.started["corpus"]["held_out"] for one in series.snapshots.values()):
             context.reporter.say(
@@ -169,7 +169,7 @@ def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [by_id[one] for one in schedule.in_order(list(by_id))]
 
 
-def published(path: Path) -> Source:
+def published(path: Path) -> SiteSource:
     """The source of a site that is made again from public data: manifest.json, and head.json beside it. UserError for neither."""
     from suites.drift import site
     from suites.drift.site import downloads
@@ -183,7 +183,7 @@ def published(path: Path) -> Source:
     manifest = downloads.read_manifest(text, str(path))
     head = path.with_name("head.json")
     heads = {manifest["snapshot"]: downloads.read_head(head)} if head.is_file() else {}
-    return site.Source(manifest["series"], [manifest], heads, commit())
+    return site.SiteSource(manifest["series"], [manifest], heads, commit())
 
 
 def commit() -> str:
@@ -210,31 +210,31 @@ def register(context: RunContext, folder: Path) -> int:
 
 def verify(context: RunContext, folder: Path) -> int:
     """Check every line of the record, and the heads that the site of the series published."""
-    from suites.drift import record, snapshot
+    from suites.drift import series_record, snapshot
     from suites.drift.site import downloads
 
     require_record(folder)
     site = Path(context.settings["out"] or folder / "site")
     heads = [downloads.read_head(path) for path in sorted(site.glob("data/*/head.json"))]
     end = snapshot.verify(folder, {one["snapshot"]: one["hash"] for one in heads})
-    record.require_whole(folder, record.read(folder / record.NAME))
+    series_record.require_whole(folder, series_record.read(folder / series_record.NAME))
     context.reporter.say(
-        f"{folder / record.NAME}: {end.lines} lines hold, {len(heads)} published heads found; head {end.hash}"
+        f"{folder / series_record.NAME}: {end.lines} lines hold, {len(heads)} published heads found; head {end.hash}"
     )
     return NO_ALARM
 
 
 def reveal(context: RunContext, folder: Path) -> int:
     """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment."""
-    from suites.drift import corpus, record
+    from suites.drift import corpus, series_record
 
     settings, key = settings_of(context), context.settings["snapshot"]
     if not settings["held_out"] or not key:
         raise UserError("do=reveal needs drift.held_out=FILE and snapshot=<prompt id>@<version>; give both")
     require_record(folder)
-    series = record.read(folder / record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     asked = {cell.prompt for cell in series.snapshots[series.order[-1]].rows} if series.order else ()
-    found = corpus.reveal(Path(settings["held_out"]), key, record.commitments(series), asked)
+    found = corpus.reveal(Path(settings["held_out"]), key, series_record.commitments(series), asked)
     target = folder / f"revealed-{results_io.sha256(key)[:8]}.json"  # an id may be no name of a file
     results_io.write_text(target, results_io.dumps(found))
     context.reporter.say(f"{target}: the commitment {found['hmac_sha256'][:16]} is of this text and salt")
@@ -256,9 +256,8 @@ def trace(context: RunContext, folder: Path) -> int:
 
 def require_record(folder: Path) -> None:
     """UserError for a series without a record."""
-    from suites.drift import record
 
-    if not (folder / record.NAME).is_file():
+    if not (folder / series_record.NAME).is_file():
         raise UserError(
-            f"{folder} has no {record.NAME}; take a snapshot first: python run.py drift do=snapshot series=..."
+            f"{folder} has no {series_record.NAME}; take a snapshot first: python run.py drift do=snapshot series=..."
         )

@@ -17,11 +17,11 @@ from results_io import UserError
 if TYPE_CHECKING:
     from suites.asking import Progress
     from suites.item import Suite
-    from suites.judging.answers import Answers, Pair
+    from suites.judging.answers import AnswerPair, Answers
     from suites.judging.judge import Judge
+    from suites.judging.judgement_record import JudgementRecord
     from suites.judging.labels import Labels
-    from suites.judging.pairs import Judged
-    from suites.judging.record import Record
+    from suites.judging.pairs import JudgedPairs
     from suites.judging.scoring import Grader, SuiteGrades
     from suites.log.generations import RecordedRun
     from suites.models.base import ModelUnderTest
@@ -220,14 +220,14 @@ def folder_of_runs(runs: Sequence[Answers]) -> str:
 
 
 @contextlib.contextmanager
-def record_of(context: RunContext, judge: Judge) -> Iterator[tuple[Path, Record, Progress]]:
+def record_of(context: RunContext, judge: Judge) -> Iterator[tuple[Path, JudgementRecord, Progress]]:
     """(the judge's folder, its record, a progress bar), while no other process works there."""
-    from suites.judging import record
+    from suites.judging import judgement_record
 
     folder = folder_of(context, judge)
     with (
         context.alone(folder),
-        record.Record(folder / record.NAME) as opened,
+        judgement_record.JudgementRecord(folder / judgement_record.NAME) as opened,
         context.reporter.bar("judgements") as bar,
     ):
         yield folder, opened, bar
@@ -279,7 +279,7 @@ def _suite(context: RunContext) -> Suite:
     return declaration.load(asked["path"] if asked["name"] == "file" else asked["name"])
 
 
-def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, Pair], Answers | None]:
+def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, AnswerPair], Answers | None]:
     """(labels, pairs by item, the run that was graded): what a judge is compared with."""
     from suites.judging import answers, demo, labels
 
@@ -300,7 +300,7 @@ def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, P
     return given, {pair.id: pair for pair in found}, None
 
 
-def _also_lost(judged: Judged, lost: Mapping[str, int]) -> Judged:
+def _also_lost(judged: JudgedPairs, lost: Mapping[str, int]) -> JudgedPairs:
     """The pairs judged, with those counted as left out that were `lost` before."""
     names = {*judged.excluded, *lost}
     return replace(judged, excluded={name: judged.excluded.get(name, 0) + lost.get(name, 0) for name in names})

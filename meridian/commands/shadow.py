@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from suites.judging.judge import Judge
     from suites.models.base import ModelUnderTest
     from suites.shadow.evaluation import Pass
-    from suites.shadow.record import Record
+    from suites.shadow.traffic_record import TrafficRecord
 
 FOLDER = "shadow"  # below results
 QUIET, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
@@ -34,7 +34,7 @@ def command(context: RunContext) -> int:
     """
     if not (given := context.settings["follow"]):
         raise UserError("shadow needs follow=; give the file of logged requests, for example follow=traffic.jsonl")
-    from suites.shadow import evaluation, record, redaction, sampling, traffic
+    from suites.shadow import evaluation, redaction, sampling, traffic, traffic_record
 
     settings = context.settings["shadow"]
     logged = traffic.read(Path(given))
@@ -46,7 +46,7 @@ def command(context: RunContext) -> int:
     evaluation.require_chat(logged, model, settings)
     folder = folder_of(context, Path(given))
     key = sampling.key_of(folder, settings["key_env"])
-    with context.alone(folder), record.Record(folder) as opened:
+    with context.alone(folder), traffic_record.TrafficRecord(folder) as opened:
         done = _pass(context, logged, model, opened, key, redactor, settings)
         if deployed is not None:
             _judge(context, deployed, opened)
@@ -67,7 +67,7 @@ def _pass(
     context: RunContext,
     logged: Any,
     model: ModelUnderTest,
-    opened: Record,
+    opened: TrafficRecord,
     key: bytes,
     redactor: Any,
     settings: Mapping[str, Any],
@@ -116,7 +116,7 @@ def _deployed_judge(context: RunContext, candidate: ModelUnderTest) -> Judge | N
     return opened[0]
 
 
-def _judge(context: RunContext, deployed: Judge, opened: Record) -> None:
+def _judge(context: RunContext, deployed: Judge, opened: TrafficRecord) -> None:
     from suites.shadow import evaluation
 
     with judge.record_of(context, deployed) as (_, judgements, bar):
@@ -126,7 +126,7 @@ def _judge(context: RunContext, deployed: Judge, opened: Record) -> None:
 def _finish(
     context: RunContext,
     folder: Path,
-    opened: Record,
+    opened: TrafficRecord,
     done: Pass,
     settings: Mapping[str, Any],
     model: ModelUnderTest,
@@ -163,7 +163,7 @@ def table(document: Mapping[str, Any]) -> Table:
     return shown
 
 
-def _feed(context: RunContext, opened: Record, logged: Any, settings: Mapping[str, Any]) -> None:
+def _feed(context: RunContext, opened: TrafficRecord, logged: Any, settings: Mapping[str, Any]) -> None:
     """Give the weeks that are over to a drift series."""
     if settings["series"] is None or not logged:
         return

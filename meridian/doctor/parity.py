@@ -37,7 +37,7 @@ QUANTITIES = ("log-probability, last position", "log-probability, all positions"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BackendComparison:
     """How far a backend is from the plain model in one dtype.
 
     `difference`: the largest absolute difference in each of QUANTITIES, nats; `relative`: the same over the plain model's
@@ -77,7 +77,7 @@ class Parity:
     `left_out`: why a dtype was not compared.
     """
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[BackendComparison, ...]
     interventions: Mapping[str, str]
     left_out: Mapping[str, str]
     departure: Departure | None
@@ -86,7 +86,7 @@ class Parity:
 
 
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class ModelOutputs:
     """What a model gives for both runs of some prompts, in float64 on the CPU; log-probabilities of real positions only."""
 
     end: Float[Tensor, "row vocabulary"]
@@ -113,7 +113,7 @@ def compare(
     `settings` and `engine` are sections of the configuration. UserError as `models.load`.
     """
     probes = study.prompts.select(some_of_every_length(study.prompts))
-    comparisons: list[Comparison] = []
+    comparisons: list[BackendComparison] = []
     facts: list[Facts] = []
     interventions, left_out, departure = {}, {}, None
     for dtype in dict.fromkeys((study.model.precision, *PRECISIONS)):
@@ -149,7 +149,7 @@ def some_of_every_length(prompts: PromptSet) -> list[int]:
     return [first[lengths[place]] for place in sorted(chosen)]
 
 
-def judge(comparisons: Sequence[Comparison], departure: Departure | None) -> tuple[str, str]:
+def judge(comparisons: Sequence[BackendComparison], departure: Departure | None) -> tuple[str, str]:
     """SAME, ROUNDING or OTHER, and that in a sentence."""
     double = PRECISIONS[-1]
     known = any(one.dtype == double for one in comparisons)
@@ -175,7 +175,7 @@ def judge(comparisons: Sequence[Comparison], departure: Departure | None) -> tup
     )
 
 
-def _where(wrong: Sequence[Comparison], departure: Departure | None) -> str:
+def _where(wrong: Sequence[BackendComparison], departure: Departure | None) -> str:
     """Where the bridge departs, if it is the bridge."""
     if departure is None or all(one.backend != "lens" for one in wrong):
         return ""
@@ -194,7 +194,7 @@ def _facts(plain: PreTrainedModel) -> Facts:
 
 
 @torch.no_grad()
-def of_plain(plain: PreTrainedModel, probes: PromptSet) -> Outputs:
+def of_plain(plain: PreTrainedModel, probes: PromptSet) -> ModelOutputs:
     def logits(tokens: Int[Tensor, "row position"]) -> Tensor:
         return plain(tokens.to(plain.device), use_cache=False).logits
 
@@ -202,7 +202,7 @@ def of_plain(plain: PreTrainedModel, probes: PromptSet) -> Outputs:
 
 
 @torch.no_grad()
-def of_bridge(model: Model, probes: PromptSet) -> Outputs:
+def of_bridge(model: Model, probes: PromptSet) -> ModelOutputs:
     def logits(tokens: Int[Tensor, "row position"]) -> Tensor:
         return model.bridge(tokens.to(model.device), return_type="logits")
 
@@ -212,7 +212,7 @@ def of_bridge(model: Model, probes: PromptSet) -> Outputs:
 @torch.no_grad()
 def _of_fused(
     model: Model, study: Study, probes: PromptSet, engine: Mapping[str, Any], tolerance: float
-) -> tuple[Outputs | None, str]:
+) -> tuple[ModelOutputs | None, str]:
     """What the decoder gives, and how its interventions compare; (None, why) for a model that it does not run.
 
     Interventions take far longer to compare than a forward pass. A fused run has compared them already. For any other run
@@ -242,7 +242,7 @@ def _of_fused(
     return _outputs(logits, probes), proved
 
 
-def _outputs(logits: Callable[[Tensor], Tensor], probes: PromptSet) -> Outputs:
+def _outputs(logits: Callable[[Tensor], Tensor], probes: PromptSet) -> ModelOutputs:
     """Clean and corrupted runs, row by row; positions after a prompt's end are left out."""
     ends, everywhere, differences = [], [], []
     for tokens in (probes.clean, probes.corrupted):
@@ -254,7 +254,7 @@ def _outputs(logits: Callable[[Tensor], Tensor], probes: PromptSet) -> Outputs:
         everywhere.append(log_probability[_real(probes)])
         answers, wrong = gather(at_end, probes.answers), gather(at_end, probes.wrong)
         differences.append(torch.nanmean(answers, 1) - torch.nanmean(wrong, 1))
-    return Outputs(torch.cat(ends), torch.cat(everywhere), torch.cat(differences))
+    return ModelOutputs(torch.cat(ends), torch.cat(everywhere), torch.cat(differences))
 
 
 def _real(probes: PromptSet) -> Tensor:
@@ -263,10 +263,10 @@ def _real(probes: PromptSet) -> Tensor:
 
 
 def _comparison(
-    dtype: str, backend: str, tolerance: float, expected: Outputs, found: Outputs | None, why: str = ""
-) -> Comparison:
+    dtype: str, backend: str, tolerance: float, expected: ModelOutputs, found: ModelOutputs | None, why: str = ""
+) -> BackendComparison:
     if found is None:
-        return Comparison(dtype, backend, tolerance, None, None, why)
+        return BackendComparison(dtype, backend, tolerance, None, None, why)
     pairs = (
         (expected.end, found.end),
         (expected.everywhere, found.everywhere),
@@ -274,7 +274,7 @@ def _comparison(
     )
     difference = {name: _largest(b - a) for name, (a, b) in zip(QUANTITIES, pairs, strict=True)}
     relative = {name: difference[name] / (_largest(a) or 1.0) for name, (a, _) in zip(QUANTITIES, pairs, strict=True)}
-    return Comparison(dtype, backend, tolerance, difference, relative)
+    return BackendComparison(dtype, backend, tolerance, difference, relative)
 
 
 def _largest(values: Tensor) -> float:

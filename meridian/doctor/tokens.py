@@ -17,7 +17,7 @@ TEXT = "The"  # shows what the tokenizer puts around a text
 
 
 @dataclass(frozen=True)
-class Place:
+class TokenPosition:
     """One position of the example: id and token of the clean and the corrupted prompt, and the roles that name it."""
 
     position: int
@@ -39,7 +39,7 @@ class ExamplePrompt:
     the right moves a logit of the shortest prompt, over the largest logit.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[TokenPosition, ...]
     answers: tuple[tuple[int, str], ...]
     wrong: tuple[tuple[int, str], ...]
     bos_wanted: bool
@@ -80,7 +80,7 @@ def describe(study: Study) -> ExamplePrompt:
     clean, corrupted = (_named(tokenizer, ids[0, :end].tolist()) for ids in (prompts.clean, prompts.corrupted))
     roles = {role: int(where[0]) for role, where in prompts.positions.items()}
     places = tuple(
-        Place(at, *pair, tuple(role for role, where in roles.items() if where == at))
+        TokenPosition(at, *pair, tuple(role for role, where in roles.items() if where == at))
         for at, pair in enumerate(zip(clean, corrupted, strict=True))
     )
     return ExamplePrompt(

@@ -21,7 +21,7 @@ SUBJECT_LAST, END = "subject_last", "end"  # roles of positions
 
 
 @dataclass(frozen=True)
-class Fact:
+class SubjectFact:
     """`prompt` ends right before `answer`; `start` and `end` are the characters between which the subject stands."""
 
     prompt: str
@@ -38,13 +38,13 @@ class Fact:
 class TokenizedFact:
     """A fact in tokens: the whole prompt, the positions of the subject, the first token of the answer."""
 
-    fact: Fact
+    fact: SubjectFact
     ids: tuple[int, ...]
     subject: tuple[int, ...]
     answer: int
 
 
-def read(path: str | None) -> list[Fact]:
+def read(path: str | None) -> list[SubjectFact]:
     """The facts of a file, or those that come with the project. UserError if the file is not one of facts."""
     where = Path(path) if path else SHIPPED
     try:
@@ -61,12 +61,12 @@ def read(path: str | None) -> list[Fact]:
         ) from error
 
 
-def _fact(relation: str, subject: str, answer: str) -> Fact:
+def _fact(relation: str, subject: str, answer: str) -> SubjectFact:
     start = relation.index(SLOT)
-    return Fact(relation.replace(SLOT, subject), answer, start, start + len(subject))
+    return SubjectFact(relation.replace(SLOT, subject), answer, start, start + len(subject))
 
 
-def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[TokenizedFact]:
+def tokenized(facts: Sequence[SubjectFact], tokenizer: Any, bos: bool) -> list[TokenizedFact]:
     """The facts of which the tokenizer knows every token; `bos` puts a BOS token before each.
 
     UserError if there is to be a BOS token and the tokenizer has none.

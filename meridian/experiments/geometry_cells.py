@@ -172,7 +172,7 @@ def _mean_pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mappi
     values = settings["tau"] ** 2 * np.exp(logs - 0.25)
     names = [str(topic) for topic in topics]
     estimate = paraphrase.over_constructs(values.tolist(), names, int(rng.integers(2**31)))
-    return Metric(position.Published(float(values.mean()), paraphrase.FORMULA), estimate), settings["tau"] ** 2
+    return Metric(position.PublishedScore(float(values.mean()), paraphrase.FORMULA), estimate), settings["tau"] ** 2
 
 
 def _jbs(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:

@@ -18,9 +18,9 @@ from meridian.experiments.captured_head import Fault
 from results_io import UserError
 from suites import likelihood
 from suites.geometry import construct, coordinates, findings, framing, paraphrase, position, trace
-from suites.geometry.construct import Construct, Variant
+from suites.geometry.construct import Construct, ConstructVariant
 from suites.geometry.coordinates import Coordinates
-from suites.geometry.measure import Measured, Outputs
+from suites.geometry.measure import MeasuredConstruct, VariantOutputs
 from suites.models.local import LocalModel
 
 POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu"}
@@ -44,7 +44,7 @@ def fine_tuned(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     intact = LocalModel(POCKET)
     before = scores(intact, own.constructs, space)
     rows = [_row("pocket as it is", before, before, config)]
-    plants: dict[str, Callable[[Variant], bool]] = {
+    plants: dict[str, Callable[[ConstructVariant], bool]] = {
         "one persona answers otherwise": lambda variant: variant.persona == PERSONA,
         "every answer moves": lambda variant: True,
     }
@@ -58,7 +58,7 @@ def tuned(
     intact: LocalModel,
     constructs: Sequence[Construct],
     space: Coordinates,
-    moved: Callable[[Variant], bool],
+    moved: Callable[[ConstructVariant], bool],
     config: Mapping[str, Any],
     seed: int,
 ) -> LocalModel:
@@ -122,7 +122,7 @@ def scores(model: LocalModel, constructs: Sequence[Construct], space: Coordinate
     return {name: np.array(values) for name, values in found.items()}
 
 
-def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> Iterable[Measured]:
+def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> Iterable[MeasuredConstruct]:
     """The constructs' neutral and framed variants with their points, without a record."""
     for one in constructs:
         variants = [v for v in one.variants if v.method in METHODS]
@@ -130,10 +130,10 @@ def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates)
         found = likelihood.ask(model, items)
         k = len(space.axes)
         outputs = {
-            v.id: Outputs(space.of_choices(found[place * k : (place + 1) * k])[None], {})
+            v.id: VariantOutputs(space.of_choices(found[place * k : (place + 1) * k])[None], {})
             for place, v in enumerate(variants)
         }
-        yield Measured(one, outputs)
+        yield MeasuredConstruct(one, outputs)
 
 
 def _row(

@@ -46,7 +46,7 @@ BELOW = 3  # the tier that no wrong or incomplete claim may reach
 
 
 @dataclass(frozen=True)
-class Declaration:
+class ConstructionDeclaration:
     """What was declared of a construction before any verdict on it was known.
 
     `kind` is the class of mistake it is about, `planted` the truth of the model in a sentence, `claim` what is claimed of it.
@@ -73,7 +73,7 @@ class Construction:
 
     settings: Mapping[str, Any]
     circuit: Circuit
-    declaration: Declaration
+    declaration: ConstructionDeclaration
 
     def model(self) -> Model:
         """The model, built and ready for hooks."""
@@ -97,7 +97,7 @@ def constructions(config: Mapping[str, Any], device: str | None = None) -> list[
     ]
 
 
-def construction(declared: Declaration, seed: int = 0, device: str | None = None) -> Construction:
+def construction(declared: ConstructionDeclaration, seed: int = 0, device: str | None = None) -> Construction:
     """The model and the claim of one declaration."""
     name = declared.name
     circuit = planted.claimed_circuits(name, seed)[TASK]
@@ -105,10 +105,10 @@ def construction(declared: Declaration, seed: int = 0, device: str | None = None
     return Construction({**settings, "device": device}, circuit, declared)
 
 
-def declaration(name: str, fields: Mapping[str, Any]) -> Declaration:
+def declaration(name: str, fields: Mapping[str, Any]) -> ConstructionDeclaration:
     """One entry of the configuration. UserError if its tiers do not belong to its truth, or there is no such design."""
     given = {"kind" if key == "class" else key: value for key, value in fields.items()}
-    found = Declaration(name=name, **given)
+    found = ConstructionDeclaration(name=name, **given)
     if name not in planted.OUT_OF_SAMPLE:
         raise UserError(f"{name} is declared and not planted; use one of {', '.join(planted.OUT_OF_SAMPLE)}")
     if found.truth not in TRUTHS:
@@ -150,7 +150,7 @@ def laid_over(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: other[name] for name in ("numbers", "measurement", "calibration")}, **settings}
 
 
-def row(told: Declaration, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def row(told: ConstructionDeclaration, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Measure and judge one construction in `folder`: its declaration, its tier, and what blocks the next one."""
     one = construction(told, int(config["experiment"]["seed"]), config["model"].get("device"))
     folded = certified(one, place, config, folder)

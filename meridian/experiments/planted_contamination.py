@@ -127,14 +127,16 @@ def asked(
     }
 
 
-def overlap_with(texts: Sequence[str], facts: Sequence[repeated.Fact]) -> float | None:
+def overlap_with(texts: Sequence[str], facts: Sequence[repeated.TaughtFact]) -> float | None:
     """191: the share of the facts that the documents of a copy hold."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "documents.txt").write_text("\n".join(texts), encoding="utf-8")
         return overlap.overlap({fact.id: fact.text for fact in facts}, folder).flagged.value
 
 
-def compared(model: LocalModel, facts: Sequence[repeated.Fact], fresh: Sequence[repeated.Fact]) -> dict[str, Any]:
+def compared(
+    model: LocalModel, facts: Sequence[repeated.TaughtFact], fresh: Sequence[repeated.TaughtFact]
+) -> dict[str, Any]:
     """Accuracy by likelihood on either set, and whether the interval of the difference is above 0."""
     items, right = [], {}
     for dirty, group in ((True, facts), (False, fresh)):

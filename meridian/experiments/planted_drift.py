@@ -23,7 +23,7 @@ from circuits.measure import is_fresh
 from meridian import drift_demo, drift_series, drift_trace, generated_parts
 from meridian.experiments import processes
 from meridian.training import tuning
-from suites.drift import analysis, corpus, embeddings, record, snapshot
+from suites.drift import analysis, corpus, embeddings, series_record, snapshot
 from suites.drift.corpus import BOUNDARY, NEUTRAL
 from suites.models.local import LocalModel
 from suites.modes import embedding
@@ -41,14 +41,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "drift.md"
 
 
 @dataclass(frozen=True)
-class Copy:
+class TunedCopy:
     """One copy: its name, and how it is made."""
 
     name: str
     tuning: tuning.Tuning
 
 
-def copies(settings: Mapping[str, Any]) -> list[Copy]:
+def copies(settings: Mapping[str, Any]) -> list[TunedCopy]:
     """Every copy, the kinds in turn, so that the first ones are of all kinds."""
     kinds: list[tuple[tuning.Kind, float, int]] = []
     for kind in NULLS:
@@ -61,7 +61,9 @@ def copies(settings: Mapping[str, Any]) -> list[Copy]:
         for place, (kind, share, count) in enumerate(kinds):
             if turn < count:
                 seed = 1000 * int(settings["seed"]) + 20 * turn + place + 1
-                found.append(Copy(f"{kind}_{share:g}_{turn:02d}".replace(".", "_"), tuning.Tuning(kind, share, seed)))
+                found.append(
+                    TunedCopy(f"{kind}_{share:g}_{turn:02d}".replace(".", "_"), tuning.Tuning(kind, share, seed))
+                )
     return found[: settings["most"]] if settings["most"] else found
 
 
@@ -89,7 +91,7 @@ def run(context: RunContext) -> None:
     )
 
 
-def row_of(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def row_of(copy: TunedCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The row of one copy, made unless it is stored for these settings, weights and code."""
     path = folder / copy.name / "row.json"
     subject = {
@@ -105,7 +107,7 @@ def row_of(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any
     return results_io.read(path)["row"]
 
 
-def _row(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _row(copy: TunedCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Two snapshots, their tests and the trace of a refusal. The weights are deleted: the seed makes them again."""
     settings = {**config["drift"], "prompt_level": False, "snapshot": None}
     questions, own = corpus.load(settings["corpus"]), folder / copy.name
@@ -114,7 +116,7 @@ def _row(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     for order, model in ((0, pocket), (1, LocalModel(later))):
         declared = {**settings, "order": order, "version": str(order)}
         taken = snapshot.take(model, questions, own, declared, seed=copy.tuning.seed)
-        rows = list(record.read(own / record.NAME).snapshots[taken.id].rows.values())
+        rows = list(series_record.read(own / series_record.NAME).snapshots[taken.id].rows.values())
         embeddings.fill(folder / embeddings.NAME, rows, embedding.embedder)
     manifest = analysis.analyse(own, drift_series.analysed_by(settings), copy.tuning.seed)
     tests = [one for one in manifest["records"] if one["level"] == "axis"]

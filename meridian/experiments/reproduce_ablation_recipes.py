@@ -27,7 +27,7 @@ from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 from meridian.experiments import head_positions, reproduction
 from meridian.experiments.estimates import PromptEstimate, PromptSample, undefined
-from meridian.experiments.reproduction import Reproduction, Row, positive
+from meridian.experiments.reproduction import ReproducedRow, Reproduction, positive
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Found = Mapping[str, Float[np.ndarray, " prompt"]]  # F(C) of every prompt by re
 
 
 @dataclass(frozen=True)
-class Way:
+class AblationWay:
     """One way to measure faithfulness: its place on the three axes that change a run."""
 
     granularity: str
@@ -101,11 +101,11 @@ def values(settings: Mapping[str, Any]) -> list[str]:
     return [*map(mean_over, settings["abc_per_template"]), CLEAN_MEAN, RESAMPLED, TWIN, ZERO]
 
 
-def ways(value: str) -> list[Way]:
+def ways(value: str) -> list[AblationWay]:
     """The ways with one value. Restoring starts from the corrupted run, so it exists only for the prompt's own twin."""
-    found = [Way(granularity, value) for granularity in (ALL, PLACED, EDGES)]
+    found = [AblationWay(granularity, value) for granularity in (ALL, PLACED, EDGES)]
     if value == TWIN:
-        found += [Way(granularity, value, RESTORE) for granularity in (ALL, PLACED)]
+        found += [AblationWay(granularity, value, RESTORE) for granularity in (ALL, PLACED)]
     return found
 
 
@@ -126,7 +126,7 @@ def engine_for(study: Study, value: str, settings: Mapping[str, Any]) -> LensEng
     return reproduction.corrupted_reference(study, small if value == mean_over(small) else large)
 
 
-def variant(way: Way, study: Study, settings: Mapping[str, Any]) -> Variant:
+def variant(way: AblationWay, study: Study, settings: Mapping[str, Any]) -> Variant:
     """One way as a run."""
     recipe, heads = recipe_of(way.value, settings), study.model.heads
     placed = head_positions.nodes_of(study.claim, settings["positions"])
@@ -157,20 +157,22 @@ def rows(
     orders: Sequence[str],
     sample: PromptSample,
     settings: Mapping[str, Any],
-) -> list[Row]:
+) -> list[ReproducedRow]:
     """The faithfulness of every way, their spread, and the published statements about each axis."""
     paper, gap = settings["paper"], settings["recipe_differences"]
     small, large = settings["abc_per_template"]
-    published = {str(Way(PLACED, mean_over(small))): paper["faithfulness"]}
+    published = {str(AblationWay(PLACED, mean_over(small))): paper["faithfulness"]}
     ratios = {name: sample.ratio(f, d) for name, f in found.items()}
     every = [
-        Row(name, ratio, published.get(name), True, f"F(C) {found[name].mean():.2f} of F(M) {d.mean():.2f}")
+        ReproducedRow(name, ratio, published.get(name), True, f"F(C) {found[name].mean():.2f} of F(M) {d.mean():.2f}")
         for name, ratio in ratios.items()
     ]
     return [*every, *spread(ratios, paper, gap), *statements(found, d, orders, sample, (small, large), paper, gap)]
 
 
-def spread(ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: Mapping[str, str]) -> Iterator[Row]:
+def spread(
+    ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: Mapping[str, str]
+) -> Iterator[ReproducedRow]:
     """The lowest and the highest of all ways, whose difference is the recipe's alone.
 
     They are chosen on the prompts that give their intervals.
@@ -179,11 +181,13 @@ def spread(ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: 
     for end, choose, bound, sign in (("lowest", min, 0, 1), ("highest", max, 1, -1)):
         if not known:
             reason = next(one.reason for one in ratios.values())
-            yield Row(f"{end} of all ways", undefined(reason), paper[end], True, gap["spread"])
+            yield ReproducedRow(f"{end} of all ways", undefined(reason), paper[end], True, gap["spread"])
             continue
         way = choose(known, key=known.__getitem__)
         holds = ratios[way].less_from(bound).sign == sign
-        yield Row(f"{end} of {len(known)} ways: {way}", ratios[way], paper[end], True, gap["spread"], holds=holds)
+        yield ReproducedRow(
+            f"{end} of {len(known)} ways: {way}", ratios[way], paper[end], True, gap["spread"], holds=holds
+        )
 
 
 def statements(
@@ -194,21 +198,36 @@ def statements(
     sizes: tuple[int, int],
     paper: Mapping[str, Any],
     gap: Mapping[str, str],
-) -> Iterator[Row]:
+) -> Iterator[ReproducedRow]:
     """What is published about each axis, as a difference of faithfulness that should be positive."""
     small, large = map(mean_over, sizes)
 
-    def less(quantity: str, one: Way, other: Way, remark: str) -> Row:
+    def less(quantity: str, one: AblationWay, other: AblationWay, remark: str) -> ReproducedRow:
         if str(one) not in found or str(other) not in found:
             return positive(quantity, undefined("a way is missing"), paper[remark], gap=gap[remark])
         ours = sample.ratio(found[str(one)] - found[str(other)], d)
         return positive(quantity, ours, paper[remark], percent=True, gap=gap[remark])
 
-    yield less("edges minus heads at all positions", Way(EDGES, large), Way(ALL, large), "granularity")
-    yield less("(head, position) minus heads at all positions", Way(PLACED, large), Way(ALL, large), "positions")
-    yield less(f"{large} minus {small}", Way(PLACED, large), Way(PLACED, small), "set_size")
-    yield less("mean minus resampled, (head, position)", Way(PLACED, large), Way(PLACED, RESAMPLED), "value")
-    base = found.get(str(Way(PLACED, large)))
+    yield less(
+        "edges minus heads at all positions",
+        AblationWay(EDGES, large),
+        AblationWay(ALL, large),
+        "granularity",
+    )
+    yield less(
+        "(head, position) minus heads at all positions",
+        AblationWay(PLACED, large),
+        AblationWay(ALL, large),
+        "positions",
+    )
+    yield less(f"{large} minus {small}", AblationWay(PLACED, large), AblationWay(PLACED, small), "set_size")
+    yield less(
+        "mean minus resampled, (head, position)",
+        AblationWay(PLACED, large),
+        AblationWay(PLACED, RESAMPLED),
+        "value",
+    )
+    base = found.get(str(AblationWay(PLACED, large)))
     if base is None:
         return
     ours = by_order(base, d, orders, sample)

@@ -26,7 +26,7 @@ from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from meridian.experiments import facts
 from meridian.experiments.estimates import PromptEstimate, PromptSample
-from meridian.experiments.reproduction import Reproduction, Row
+from meridian.experiments.reproduction import ReproducedRow, Reproduction
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(context: RunContext) -> None:
     work.finish(rows(draws, work.identity.n_layers, sample, settings), sentence)
 
 
-def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.TokenizedFact]:
+def _asked(work: Reproduction, read: Sequence[facts.SubjectFact]) -> list[facts.TokenizedFact]:
     """The facts that the tokenizer can say. UserError if these are fewer than two."""
     found = facts.tokenized(read, work.plan.model.tokenizer, work.settings["bos"])
     if len(found) < 2:
@@ -142,7 +142,7 @@ def indirect_effects(
 
 def rows(
     draws: Sequence[Mapping[str, Sequence[float]]], n_layers: int, sample: PromptSample, settings: Mapping[str, Any]
-) -> Iterator[Row]:
+) -> Iterator[ReproducedRow]:
     """Total effect; indirect effects at the published layer (at the same depth in a model of another), and largest."""
     paper, gap = settings["paper"], settings["recipe_differences"]
     effects = {kind: indirect_effects(draws, kind, n_layers) for kind in KINDS}
@@ -150,18 +150,20 @@ def rows(
     best = {kind: int(values.mean(1).argmax()) for kind, values in effects.items()}
     clean = np.mean([one["clean"] for one in draws], axis=0)
 
-    def line(quantity: str, kind: StateKind, where: int, number: float | None, remark: str) -> Row:
-        return Row(quantity.format(where), sample.mean(effects[kind][where]), number, True, remark)
+    def line(quantity: str, kind: StateKind, where: int, number: float | None, remark: str) -> ReproducedRow:
+        return ReproducedRow(quantity.format(where), sample.mean(effects[kind][where]), number, True, remark)
 
-    yield Row("P(answer), clean", sample.mean(clean), None, True, gap["facts"])
-    yield Row("total effect (ATE)", sample.mean(total_effect(draws)), paper["total"], True, gap["facts"])
+    yield ReproducedRow("P(answer), clean", sample.mean(clean), None, True, gap["facts"])
+    yield ReproducedRow("total effect (ATE)", sample.mean(total_effect(draws)), paper["total"], True, gap["facts"])
     yield line("AIE of the state that leaves layer {}", STATE, layer, paper["state"], gap["noise"])
     yield line("largest AIE of a state: layer {}", STATE, best[STATE], paper["state"], gap["peak"])
     place = PromptEstimate(float(best[STATE]), reason="a place")
-    yield Row("layer of the largest AIE of a state", place, f"{paper['layer']} of {paper['layers']}", gap=gap["depth"])
+    yield ReproducedRow(
+        "layer of the largest AIE of a state", place, f"{paper['layer']} of {paper['layers']}", gap=gap["depth"]
+    )
     yield line("largest AIE of MLPs: window around layer {}", MLP, best[MLP], paper["mlp"], gap["peak"])
     yield line("AIE of attention, the same window ({})", ATTENTION, best[MLP], paper["attention"], gap["noise"])
-    yield Row(
+    yield ReproducedRow(
         "MLPs minus attention there",
         sample.mean(effects[MLP][best[MLP]] - effects[ATTENTION][best[MLP]]),
         paper["mlp"] - paper["attention"],

@@ -31,7 +31,7 @@ from circuits.prompts import PADDING, PromptSet
 from circuits.study import Study
 from meridian.experiments import reproduction
 from meridian.experiments.estimates import PromptSample
-from meridian.experiments.reproduction import Reproduction, Row
+from meridian.experiments.reproduction import ReproducedRow, Reproduction
 
 if TYPE_CHECKING:
     from meridian.context import RunContext
@@ -147,24 +147,28 @@ def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def rows(found: Mapping[str, Any], sample: PromptSample, settings: Mapping[str, Any]) -> Iterator[Row]:
+def rows(found: Mapping[str, Any], sample: PromptSample, settings: Mapping[str, Any]) -> Iterator[ReproducedRow]:
     """Probability differences and cutoff sharpness of the whole model, the circuit and the complement."""
     paper, gap = settings["paper"], settings["recipe_differences"]
     difference = {name: np.array(values, float) for name, values in found["difference"].items()}
     sharpness = {name: np.array(values, float) for name, values in found["sharpness"].items()}
     whole = difference[MODEL]
 
-    def probability_difference(name: str, number: float | None, remark: str) -> Row:
-        return Row(f"probability difference, {name}", sample.mean(difference[name]), number, True, remark)
+    def probability_difference(name: str, number: float | None, remark: str) -> ReproducedRow:
+        return ReproducedRow(f"probability difference, {name}", sample.mean(difference[name]), number, True, remark)
 
     yield probability_difference(MODEL, paper["model"], gap["prompts"])
-    yield Row("its standard deviation over prompts", sample.spread(whole), paper["deviation"], True, gap["prompts"])
-    yield Row("cutoff sharpness, model", sample.mean(sharpness[MODEL]), paper["sharpness"], True, gap["sharpness"])
+    yield ReproducedRow(
+        "its standard deviation over prompts", sample.spread(whole), paper["deviation"], True, gap["prompts"]
+    )
+    yield ReproducedRow(
+        "cutoff sharpness, model", sample.mean(sharpness[MODEL]), paper["sharpness"], True, gap["sharpness"]
+    )
     yield probability_difference(TWIN, None, gap["twin"])
     yield probability_difference(CIRCUIT, paper["circuit"], gap["circuit"])
     kept = sample.ratio(difference[CIRCUIT], whole)
-    yield Row("circuit / model", kept, paper["kept"], True, gap["circuit"])
-    yield Row(
+    yield ReproducedRow("circuit / model", kept, paper["kept"], True, gap["circuit"])
+    yield ReproducedRow(
         "cutoff sharpness, circuit", sample.mean(sharpness[CIRCUIT]), paper["circuit_sharpness"], True, gap["sharpness"]
     )
     yield probability_difference(INPUTS, paper["inputs"], gap["inputs"])

@@ -17,7 +17,7 @@ from circuits.circuit import Node, parse_head
 from circuits.measurements.attention import repeated_token_scores
 from circuits.study import Study
 from meridian.experiments.estimates import PromptSample, undefined
-from meridian.experiments.reproduction import Reproduction, Row
+from meridian.experiments.reproduction import ReproducedRow, Reproduction
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def rows(
     settings: Mapping[str, Any],
     length: int,
     bos: bool,
-) -> Iterator[Row]:
+) -> Iterator[ReproducedRow]:
     """One line for each head of a fact: its score, its place in the list, and whether that is where it should be.
 
     Nothing is known of heads that are not in `known`.
@@ -88,10 +88,10 @@ def rows(
         for node in map(parse_head, fact["heads"]):
             quantity, paper = f"{_words(name)} score of {node}", f"among the top {top}"
             if node not in known:
-                yield Row(quantity, undefined(f"this is about {settings['about']}"), paper)
+                yield ReproducedRow(quantity, undefined(f"this is about {settings['about']}"), paper)
                 continue
             place = list(heads).index(node)
-            yield Row(
+            yield ReproducedRow(
                 f"{quantity}, place {ranks[place]}",
                 sample.mean(values[:, place]),
                 paper,
@@ -106,11 +106,11 @@ def strongest(
     settings: Mapping[str, Any],
     length: int,
     bos: bool,
-) -> Iterator[Row]:
+) -> Iterator[ReproducedRow]:
     """One line for each score: the head that has most of it, beside what uniform attention would have."""
     for name, values in found.items():
         place = int(values.mean(0).argmax())
-        yield Row(
+        yield ReproducedRow(
             f"largest {_words(name)} score: {heads[place]}",
             _sample(values, settings).mean(values[:, place]),
             f"uniform attention {uniform(length, bos):.3f}",

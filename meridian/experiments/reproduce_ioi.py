@@ -24,7 +24,7 @@ from circuits.study import Study
 from meridian.experiments import head_positions, reproduction
 from meridian.experiments.estimates import PromptEstimate, PromptSample, undefined
 from meridian.experiments.head_positions import Nodes
-from meridian.experiments.reproduction import Reproduction, Row
+from meridian.experiments.reproduction import ReproducedRow, Reproduction
 
 if TYPE_CHECKING:
     from meridian.context import RunContext
@@ -227,17 +227,19 @@ def grow(
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
+def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[ReproducedRow]:
     """Behaviour, faithfulness, the naive circuit, the name movers."""
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
     intact, found = work.data["behaviour"], {k: np.asarray(v, float) for k, v in work.data["knock-outs"].items()}
     d = np.asarray(intact["logit_diff"], float)
     nodes = head_positions.nodes_of(work.circuit, work.settings["positions"])
     size = head_positions.share(nodes, len(work.identity.heads), intact["positions"])
-    yield Row("mean logit difference F(M)", sample.mean(d), paper["logit_diff"], gap=gap["prompts"])
-    yield Row("IO over S", sample.mean(intact["correct"]), paper["accuracy"], True, gap["prompts"])
-    yield Row("mean P(IO)", sample.mean(intact["answer_probability"]), paper["probability"], True, gap["prompts"])
-    yield Row(
+    yield ReproducedRow("mean logit difference F(M)", sample.mean(d), paper["logit_diff"], gap=gap["prompts"])
+    yield ReproducedRow("IO over S", sample.mean(intact["correct"]), paper["accuracy"], True, gap["prompts"])
+    yield ReproducedRow(
+        "mean P(IO)", sample.mean(intact["answer_probability"]), paper["probability"], True, gap["prompts"]
+    )
+    yield ReproducedRow(
         "circuit's share of (head, position) pairs",
         replace(undefined(""), value=size),
         paper["share"],
@@ -245,12 +247,12 @@ def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Row]
         gap["size"],
     )
     lost = d - found["circuit"]
-    yield Row("F(M) - F(C), signed", sample.mean(lost), paper["loss"], gap=gap["mean"], size=True)
-    yield Row(
+    yield ReproducedRow("F(M) - F(C), signed", sample.mean(lost), paper["loss"], gap=gap["mean"], size=True)
+    yield ReproducedRow(
         "faithfulness F(C) / F(M)", sample.ratio(found["circuit"], d), paper["faithfulness"], True, gap["faithfulness"]
     )
-    yield Row("F of nothing / F(M)", sample.ratio(found["nothing"], d), None, True, gap["nothing"])
-    yield Row(
+    yield ReproducedRow("F of nothing / F(M)", sample.ratio(found["nothing"], d), None, True, gap["nothing"])
+    yield ReproducedRow(
         "naive circuit: F(M) - F(C), signed",
         sample.mean(d - found["naive circuit"]),
         paper["naive_loss"],
@@ -261,10 +263,10 @@ def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Row]
         less = sample.ratio(found["model without name movers"], d).less_from(1)
     else:
         less = undefined("the circuit has no role name_mover")
-    yield Row("lost by the model without its name movers", less, paper["movers_lost"], True, gap["movers"])
+    yield ReproducedRow("lost by the model without its name movers", less, paper["movers_lost"], True, gap["movers"])
 
 
-def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
+def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[ReproducedRow]:
     """F(C without K) - F(M without K) with its sign, for K each class, random sets and the first greedy set.
 
     The sign is kept because an interval of an absolute value never holds 0. The greedy sets come in the order found on the
@@ -275,27 +277,27 @@ def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[R
     names = [name.removeprefix("circuit without ") for name in found if name.startswith("circuit without ")]
     gaps = {name: difference(found, name) for name in names}
     for name in (name for name in names if name.startswith("class ")):
-        yield Row(
+        yield ReproducedRow(
             f"incompleteness without {name}, signed",
             sample.mean(gaps[name]),
             paper["class_words"],
             gap=gap["completeness"],
         )
     drawn = np.array([gaps[name] for name in names if name.startswith("random ")])
-    yield Row(
+    yield ReproducedRow(
         f"incompleteness, mean of {len(drawn)} random K, signed",
         sample.mean(drawn.mean(0)),
         paper["class_words"],
         gap=gap["completeness"],
     )
-    yield Row(
+    yield ReproducedRow(
         f"incompleteness, mean size over {len(drawn)} random K",
         PromptEstimate(float(np.abs(drawn.mean(1)).mean()), reason="a size is never below 0"),
         paper["class_words"],
         gap=gap["completeness"],
     )
     greedy = [name for name in names if name.startswith("greedy ")]
-    yield Row(
+    yield ReproducedRow(
         f"incompleteness, first of {len(greedy)} greedy K, signed",
         sample.mean(gaps[greedy[0]]),
         paper["greedy"],
@@ -310,12 +312,14 @@ def difference(found: Losses, name: str) -> np.ndarray:
     return one - other
 
 
-def rows_of_minimality(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
+def rows_of_minimality(work: Reproduction, sample: PromptSample) -> Iterator[ReproducedRow]:
     """F(C without K and v) and F(C without K), a line each, for every head v."""
     found, gap = work.data["knock-outs"], work.settings["recipe_differences"]["minimality"]
     for line in lines(work.circuit, work.settings):
         beside = ", ".join(map(str, sorted(line.beside))) or "nothing"
         both, alone = line.paper or (None, None)
         why = gap if line.paper else ""
-        yield Row(f"F(C without K and {line.head}), K: {beside}", sample.mean(found[line.without_both]), both, gap=why)
-        yield Row(f"F(C without K), K for {line.head}", sample.mean(found[line.without]), alone, gap=why)
+        yield ReproducedRow(
+            f"F(C without K and {line.head}), K: {beside}", sample.mean(found[line.without_both]), both, gap=why
+        )
+        yield ReproducedRow(f"F(C without K), K for {line.head}", sample.mean(found[line.without]), alone, gap=why)

@@ -38,7 +38,7 @@ COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe diffe
 
 
 @dataclass(frozen=True)
-class Row:
+class ReproducedRow:
     """One line of the table: a quantity, what was published and what was found.
 
     `paper` is a number, compared with the interval, or words; `holds` is the comparison for words (None: undecided).
@@ -96,9 +96,9 @@ class Row:
         return f"{value:.3f}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
 
 
-def positive(quantity: str, ours: PromptEstimate, paper: str, **rest: Any) -> Row:
+def positive(quantity: str, ours: PromptEstimate, paper: str, **rest: Any) -> ReproducedRow:
     """A published statement that a difference is positive: it holds if the whole interval is."""
-    return Row(quantity, ours, paper, holds=None if ours.sign is None else ours.sign > 0, **rest)
+    return ReproducedRow(quantity, ours, paper, holds=None if ours.sign is None else ours.sign > 0, **rest)
 
 
 class Reproduction:
@@ -158,7 +158,7 @@ class Reproduction:
             self._write([])
         return self.data[name]
 
-    def finish(self, rows: Iterable[Row], sentences: Iterable[str] = ()) -> None:
+    def finish(self, rows: Iterable[ReproducedRow], sentences: Iterable[str] = ()) -> None:
         """Write the rows, and print the table and what has to be said with it."""
         rows = list(rows)
         self._write(rows)
@@ -186,7 +186,7 @@ class Reproduction:
         except (FileNotFoundError, UserError, KeyError):
             return {}
 
-    def _write(self, rows: Sequence[Row]) -> None:
+    def _write(self, rows: Sequence[ReproducedRow]) -> None:
         document = {
             "number": NUMBER,
             "id": self.name,
@@ -202,7 +202,7 @@ class Reproduction:
         results_io.write(self.path, document)
 
 
-def table(title: str, rows: Sequence[Row]) -> Table:
+def table(title: str, rows: Sequence[ReproducedRow]) -> Table:
     """The table of a reproduction; a remark that repeats that of the line above is left out."""
     found = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for column in COLUMNS:

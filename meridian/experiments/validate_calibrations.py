@@ -16,7 +16,7 @@ import results_io
 from calibrations import calibrate
 from meridian.experiments.validation import declared, figure, judging, page, rates
 from meridian.experiments.validation.declared import RANDOM, KnownClaim
-from meridian.experiments.validation.judging import Rules, SampleBatch
+from meridian.experiments.validation.judging import JudgingSettings, SampleBatch
 from meridian.experiments.validation.rates import JudgedSample, PassRate
 from meridian.experiments.validation.stored import Pool
 from results_io import UserError
@@ -86,7 +86,7 @@ def judged(context: RunContext, subjects: Mapping[str, KnownClaim], pools: Seque
     """Every sample of every pool, judged."""
     settings = context.settings["experiment"]
     calibration = merged(context.settings["calibration"], settings["calibration"])
-    rules = Rules(calibration, context.settings["certificate"], settings["seed"])
+    rules = JudgingSettings(calibration, context.settings["certificate"], settings["seed"])
     works = [
         SampleBatch(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
         for pool in pools

@@ -8,7 +8,7 @@ from typing import Any
 
 import results_io
 from meridian import run_folder
-from meridian.figures.values import Curves, Figure, Forest, Interval, Series
+from meridian.figures.values import Curves, EstimateMark, Figure, Forest, Series
 from meridian.run_folder import RunFolder
 
 GRID = tuple(step / 20 for step in range(1, 21))  # shares answered that a curve is drawn at
@@ -105,9 +105,9 @@ def gate_verdict(record: Mapping[str, Any], suite: Mapping[str, Any]) -> str | N
     return "insufficient" if distrusted or record["ci"] is None else "inconclusive"
 
 
-def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> Interval:
+def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> EstimateMark:
     interval = record["ci"] or {}
-    return Interval(
+    return EstimateMark(
         record["suite"],
         record["value"],
         interval.get("low"),
@@ -127,7 +127,7 @@ def failure_carriers(run: RunFolder) -> Iterator[Forest]:
     if traced is None:
         return
     rows = [
-        Interval(one.head, one.estimate, one.low, one.high, VERDICTS.get(one.verdict or ""), f"{one.half} half")
+        EstimateMark(one.head, one.estimate, one.low, one.high, VERDICTS.get(one.verdict or ""), f"{one.half} half")
         for one in run_folder.carriers_of(run)
     ]
     group, level = traced["group"], float(traced["subject"]["settings"]["difference"]["level"])

@@ -10,7 +10,7 @@ from calibrations import preconditions
 from calibrations.certificate_row import MetricRow
 from calibrations.evidence import PRIMARY
 from calibrations.worst_groups import named
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import EstimateMark, Forest
 from meridian.run_folder import RunFolder
 
 CI = 0.90
@@ -152,7 +152,7 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
         )
 
 
-def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Interval]:
+def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, Any]) -> list[EstimateMark]:
     """The rows of a record, such that none is drawn against its verdict.
 
     Of a gate on several recipes each has a row with its own interval and what that one says: the record's estimate is the
@@ -169,7 +169,7 @@ def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, 
     for recipe in recipes:
         words, interval = recipe.replace("_", " "), run.recipe_intervals[recipe]
         low, high = settings["faithfulness_low"], settings["faithfulness_high"]
-        row = Interval(
+        row = EstimateMark(
             f"{record['metric']}, {words}",
             preconditions.faithfulness(run.evidence, settings, method=recipe).value,
             *interval,
@@ -190,13 +190,13 @@ def _of_worst_group(record: Mapping[str, Any]) -> tuple[float, float] | None:
     return given[0] and (given[0][0], given[0][1])
 
 
-def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interval:
+def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> EstimateMark:
     metric, rule = MetricRow.read(record), LIMITS.get(record["metric"])
     try:
         above, below = (None, None) if rule is None else rule(settings, record)
     except KeyError:  # the companion that holds the limit is missing where the verdict is insufficient
         above, below = None, None
-    return Interval(
+    return EstimateMark(
         metric.metric,
         metric.estimate,
         *metric.interval,
@@ -215,10 +215,10 @@ def quantity(metric: str, settings: Mapping[str, Any]) -> str:
 
 def _faithfulness(
     table: Mapping[str, Any], intervals: Mapping[str, tuple[float, float] | None]
-) -> tuple[Interval, ...]:
+) -> tuple[EstimateMark, ...]:
     """A row for each recipe or template of `table` that has a faithfulness."""
     return tuple(
-        Interval(name.replace("_", " "), entry["faithfulness"], *(intervals[name] or (None, None)))
+        EstimateMark(name.replace("_", " "), entry["faithfulness"], *(intervals[name] or (None, None)))
         for name, entry in table.items()
         if "faithfulness" in entry
     )
@@ -238,7 +238,7 @@ def _recipes(run: RunFolder) -> Forest | None:
     null = run.companions("P.random_circuits")
     alike = preconditions.null_words(null.get("any_layers", False))
     if "random_median" in null:
-        rows.append(Interval(RANDOM_CIRCUITS, null["random_median"], *null["random_90"]))
+        rows.append(EstimateMark(RANDOM_CIRCUITS, null["random_median"], *null["random_90"]))
     return Forest(
         name="forest_recipes",
         title="Faithfulness by ablation recipe",

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 import results_io
-from meridian.figures.values import Curves, Figure, Forest, HeatMap, Interval, MapArrow, OutputMap, Series
+from meridian.figures.values import Curves, EstimateMark, Figure, Forest, HeatMap, MapArrow, OutputMap, Series
 from meridian.run_folder import RunFolder
 from results_io import UserError
 from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
@@ -191,7 +191,7 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
             rows.append(_published(record, found[number]["records"], group))
             value = record["value"]
             rows.append(
-                Interval("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
+                EstimateMark("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
             )
     if rows:
         yield Forest(
@@ -207,17 +207,17 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
         )
 
 
-def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], group: str) -> Interval:
+def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], group: str) -> EstimateMark:
     """The paper's number as a distance; PSS and LDS, which are ratios, as their numerators, means over constructs."""
     if not record["metric_id"].startswith((f"{framing.ID}.", f"{languages.ID}.")):
-        return Interval("published", record["published"]["value"], group=group)
+        return EstimateMark("published", record["published"]["value"], group=group)
     own = [
         r["detail"]
         for r in records
         if r["construct"] and (r["suite"], r["label"]) == (record["suite"], record["label"])
     ]
     shifts = [detail["shift"] for detail in own if "shift" in detail]
-    return Interval("published", float(np.mean(shifts)) if shifts else None, group=group)
+    return EstimateMark("published", float(np.mean(shifts)) if shifts else None, group=group)
 
 
 def _root(value: float | None, squared: bool) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import EstimateMark, Forest
 
 Documents = Mapping[str, Mapping[str, Any]]  # path below the folder of judging: the result
 
@@ -79,6 +79,6 @@ def _strengths(rankings: Documents) -> Forest:
     )
 
 
-def _row(record: Mapping[str, Any], label: str, verdict: str | None, group: str = "") -> Interval:
+def _row(record: Mapping[str, Any], label: str, verdict: str | None, group: str = "") -> EstimateMark:
     ci = record["ci"] or {}
-    return Interval(label, record["value"], ci.get("low"), ci.get("high"), verdict, group=group)
+    return EstimateMark(label, record["value"], ci.get("low"), ci.get("high"), verdict, group=group)

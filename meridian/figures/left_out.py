@@ -9,7 +9,7 @@ from calibrations.worst_groups import WorstGroups
 from meridian import outside_effects
 from meridian.figures.forest import CI, PAGE
 from meridian.figures.intervals import LEVEL, clustered_means, interval_words
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import EstimateMark, Forest
 from meridian.run_folder import RunFolder
 
 NAMED_HEADS = 3  # heads that a row's label names; of more, it says how many
@@ -30,7 +30,7 @@ def build(run: RunFolder) -> Iterator[Forest]:
             "losses; the 90 % interval is that of the group alone, the gate's is wider. Results P, 22.",
             x_label="inc, " + unit,
             rows=tuple(
-                Interval(
+                EstimateMark(
                     f"{place}. {_short(group.heads_text)}, {group.recipe_text}",
                     group.incompleteness,
                     *group.ci90,
@@ -51,7 +51,7 @@ def build(run: RunFolder) -> Iterator[Forest]:
             "their heads; the 90 % interval is that of the group alone, the gate's is wider. Results P, 22.",
             x_label=unit,
             rows=tuple(
-                Interval(
+                EstimateMark(
                     f"{place}. {ADDED[group.side]} {_short(group.heads_text)}, {group.recipe_text}",
                     group.share,
                     *group.ci90,
@@ -95,7 +95,9 @@ def _outside_effects(run: RunFolder) -> Forest | None:
         f"silences heads instead. No gate reads these numbers; {ends}. Results 02, 21.",
         x_label=f"effect, {evidence.unit}",
         rows=tuple(
-            Interval(f"{one.name}, {effect.text}", effect.value, *intervals[effect.measured][one.head], group=one.name)
+            EstimateMark(
+                f"{one.name}, {effect.text}", effect.value, *intervals[effect.measured][one.head], group=one.name
+            )
             for one in heads[: PAGE // 3]
             for effect in one.effects
         ),

@@ -22,12 +22,12 @@ from meridian.figures.values import (
     CircuitGraph,
     Curves,
     Distribution,
+    EstimateMark,
     Figure,
     Forest,
     GraphEdge,
     GraphNode,
     HeatMap,
-    Interval,
     OutputMap,
 )
 
@@ -221,7 +221,7 @@ def _line(x: float, y0: float, y1: float, colour: str, dash: str = "dash", **whe
     return {"type": "line", "x0": x, "x1": x, "y0": y0, "y1": y1, "line": line, **where}
 
 
-def _estimates(rows: Sequence[Interval], places: Sequence[float], level: float | None) -> Trace:
+def _estimates(rows: Sequence[EstimateMark], places: Sequence[float], level: float | None) -> Trace:
     kept = [(row, row.estimate, place) for row, place in zip(rows, places, strict=True) if row.estimate is not None]
     verdicts = [row.verdict or "" for row, _, _ in kept]
     return {
@@ -251,7 +251,7 @@ def _estimates(rows: Sequence[Interval], places: Sequence[float], level: float |
     }
 
 
-def _row_hover(row: Interval, level: float | None) -> str:
+def _row_hover(row: EstimateMark, level: float | None) -> str:
     unit = f" ({_plain(row.unit)})" if row.unit else ""
     sides = {"above": row.above, "below": row.below}
     limits = "".join(f"<br>{side} {three_digits(at)} passes" for side, at in sides.items() if at is not None)
@@ -297,7 +297,7 @@ def _facets(figure: Forest) -> Specification:
     return drawn
 
 
-def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) -> list[dict[str, Any]]:
+def _passing(row: EstimateMark, ends: tuple[float, float], axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """The side of the limits that passes, shaded, and the limits as dashed lines."""
     if not row.limits:
         return []
@@ -308,17 +308,17 @@ def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) 
     return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in row.limits)]
 
 
-def _facet_width(row: Interval) -> int:
+def _facet_width(row: EstimateMark) -> int:
     """Pixels that the name or the quantity and, beside it, the verdict or the estimate need."""
     left, right = max(len(row.label), len(row.unit)), max(len(row.verdict or ""), len(_estimate_text(row)))
     return LETTER * (left + right) + BESIDE
 
 
-def _estimate_text(row: Interval) -> str:
+def _estimate_text(row: EstimateMark) -> str:
     return "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
 
 
-def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
+def _labels(row: EstimateMark, axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Name and quantity at the left, verdict and estimate with interval at the right."""
     name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
     texts = (

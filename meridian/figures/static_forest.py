@@ -12,14 +12,14 @@ from meridian.figures import colours
 from meridian.figures.layout import axis_ends
 from meridian.figures.names import human
 from meridian.figures.static_panel import FAINT, ink, legend, panel, percent, vertical_lines
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import EstimateMark, Forest
 
 LINE = 0.155  # inches
 OWN_LINE = 0.23  # where the limit's number stands above its line
 NARROW = 5.0  # inches: below, the unit has no room beside the numbers
 MARGIN = 0.12  # of a row's own scale, on each side
 VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
-Line = Interval | str  # a string: the heading of a group
+Line = EstimateMark | str  # a string: the heading of a group
 
 
 def draw(figure: Forest, width: float) -> Canvas:
@@ -61,7 +61,7 @@ def with_headings(figure: Forest) -> list[Line]:
     return lines
 
 
-def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
+def _own_scale(axes: Axes, place: int, row: EstimateMark, width: float) -> None:
     """One row on its own axis: limits with their numbers, the wanted side shaded, the estimate in figures at the right."""
     start, end = axis_ends(row.shown or (0.0, 1.0), MARGIN)
 
@@ -87,7 +87,7 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
         axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=ink(), linewidth=0.9, zorder=2)
         axes.text(at(limit), place - 0.36, three_digits(limit), ha="center", va="bottom", fontsize=5, color=ink())
     moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
-    _estimate(axes, place, Interval(row.label, *moved, verdict=row.verdict))
+    _estimate(axes, place, EstimateMark(row.label, *moved, verdict=row.verdict))
     axes.text(
         1.02,
         place,
@@ -98,7 +98,7 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
     )
 
 
-def in_figures(row: Interval, with_unit: bool) -> str:
+def in_figures(row: EstimateMark, with_unit: bool) -> str:
     """ "0.97 [0.93, 1.01] nats", or nothing without an estimate."""
     if row.estimate is None:
         return ""
@@ -106,7 +106,7 @@ def in_figures(row: Interval, with_unit: bool) -> str:
     return three_digits(row.estimate) + interval_text(row.low, row.high, three_digits) + unit
 
 
-def _estimate(axes: Axes, place: int, row: Interval) -> None:
+def _estimate(axes: Axes, place: int, row: EstimateMark) -> None:
     """Interval and marker by verdict; in words where there is no estimate."""
     colour, marker = _style(row.verdict)
     if row.estimate is None:

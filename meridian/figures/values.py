@@ -13,7 +13,7 @@ Cells = tuple[tuple[float | None, ...], ...]  # [y][x]
 
 
 @dataclass(frozen=True)
-class Interval:
+class EstimateMark:
     """An estimate with its interval, None where there is none."""
 
     label: str
@@ -77,7 +77,7 @@ class Forest(Figure):
     """
 
     x_label: str
-    rows: tuple[Interval, ...]
+    rows: tuple[EstimateMark, ...]
     lines: Mapping[str, float] = field(default_factory=dict)  # label: where a vertical line stands, such as a threshold
     level: float | None = None
     own_scales: bool = False

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrations.number_format import interval_text, three_digits
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 
 Number = float | int | None
 DECIMALS = 8  # of a stored number that are not rounding
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """What a cell says, the number that it is sorted by (None: by its text), and where that stands. `note` is set below it."""
 
     text: str
     value: Number = None
-    source: Source | None = None
+    source: FieldSource | None = None
     note: str = ""
     verdict: bool = False  # of a cell that has a verdict's sign before it
 
@@ -32,7 +32,7 @@ class BrowsedTable:
     title: str
     text: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     filters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,19 +41,19 @@ class BrowsedTable:
             raise ValueError(f"the table {self.name} has rows or filters that do not fit {self.columns}; mend them")
 
 
-def estimate(record: Mapping[str, Any], source: Source) -> Cell:
+def estimate(record: Mapping[str, Any], source: FieldSource) -> TableCell:
     """The value of a record with its interval: "0.12 [0.08, 0.16]"; its status in words where it has none."""
     value, ci = record["value"], record["ci"] or {}
     if value is None:
-        return Cell(str(record.get("status") or "no value").replace("_", " "), note=record.get("reason") or "")
-    return Cell(_shown(value) + interval_text(ci.get("low"), ci.get("high"), _shown), value, source)
+        return TableCell(str(record.get("status") or "no value").replace("_", " "), note=record.get("reason") or "")
+    return TableCell(_shown(value) + interval_text(ci.get("low"), ci.get("high"), _shown), value, source)
 
 
-def plain(value: Number, source: Source | None = None) -> Cell:
+def plain(value: Number, source: FieldSource | None = None) -> TableCell:
     """A number alone, counts in full; a dash for a missing one."""
     if value is None:
-        return Cell("–")
-    return Cell(str(value) if isinstance(value, int) else _shown(value), value, source)
+        return TableCell("–")
+    return TableCell(str(value) if isinstance(value, int) else _shown(value), value, source)
 
 
 def _shown(value: float) -> str:

@@ -17,7 +17,7 @@ from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
 from meridian.figures.names import in_sentence
 from meridian.report import first_screen
-from meridian.report.sources import Source, file_of, of_certificate
+from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
 MEANING = {  # what each tier says, by its name without the recipe and what is said of labels
@@ -47,7 +47,7 @@ class Line:
     quantity: str = ""
     field: str = ""  # of its record in certificate.json
 
-    def source(self, name: str, made: str = "") -> Source:
+    def source(self, name: str, made: str = "") -> FieldSource:
         """Where a number of the record stands."""
         return of_certificate(f"{self.field}.{name}", made)
 
@@ -107,7 +107,7 @@ def view(run: RunFolder) -> dict[str, Any]:
         "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),
-        "random_source": Source(file_of(run, "P") or "", f"{_record_field(run, 'P.random_circuits')}.companions"),
+        "random_source": FieldSource(file_of(run, "P") or "", f"{_record_field(run, 'P.random_circuits')}.companions"),
         "because": first_screen.why(run),
         "first_blockers": FIRST_BLOCKERS,
         "graph_label": f"{len(run.evidence.circuit_heads)} of {len(run.evidence.heads)} heads by layer and role",
@@ -225,17 +225,17 @@ def _recipes(run: RunFolder) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _recipe_sources(run: RunFolder) -> list[dict[str, Source]]:
+def _recipe_sources(run: RunFolder) -> list[dict[str, FieldSource]]:
     """Where the numbers of each of `_recipes` stand."""
     name, at = file_of(run, "P") or "", _record_field(run, "P.faithfulness")
-    drawn = Source(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
+    drawn = FieldSource(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
     table = run.companions("P.faithfulness").get("by_method", {})
     fields = {recipe: f"{at}.companions.by_method.{recipe}" for recipe in table}
     return [
         {
-            "faithfulness": Source(name, f"{fields[recipe]}.faithfulness"),
+            "faithfulness": FieldSource(name, f"{fields[recipe]}.faithfulness"),
             "interval": drawn,
-            "normalised": Source(name, f"{fields[recipe]}.normalised"),
+            "normalised": FieldSource(name, f"{fields[recipe]}.normalised"),
         }
         for recipe, entry in table.items()
         if "faithfulness" in entry

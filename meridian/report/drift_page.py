@@ -9,9 +9,9 @@ from typing import Any
 
 import results_io
 from meridian.figures import drift
-from meridian.report.browsed_table import BrowsedTable, Cell, plain
+from meridian.report.browsed_table import BrowsedTable, TableCell, plain
 from meridian.report.folder_page import FolderPage, with_numbers
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 from results_io import UserError
 
 Manifests = Mapping[str, Mapping[str, Any]]  # file: manifest, from the earliest snapshot
@@ -39,12 +39,12 @@ def of(folder: Path, title: str) -> FolderPage:
 def _alarms(found: Manifests) -> BrowsedTable:
     rows = tuple(
         (
-            Cell(one["snapshot"], source=Source(file, f"alarms[{place}]")),
-            Cell(alarm["name"].replace("_", " ")),
-            Cell(alarm["axis"]),
-            plain(alarm["difference"], Source(file, f"alarms[{place}].difference")),
-            plain(alarm["adjusted_p"], Source(file, f"alarms[{place}].adjusted_p")),
-            Cell(alarm["reason"] or f"against {one['previous']}"),
+            TableCell(one["snapshot"], source=FieldSource(file, f"alarms[{place}]")),
+            TableCell(alarm["name"].replace("_", " ")),
+            TableCell(alarm["axis"]),
+            plain(alarm["difference"], FieldSource(file, f"alarms[{place}].difference")),
+            plain(alarm["adjusted_p"], FieldSource(file, f"alarms[{place}].adjusted_p")),
+            TableCell(alarm["reason"] or f"against {one['previous']}"),
         )
         for file, one in reversed(list(found.items()))
         for place, alarm in sorted(enumerate(one["alarms"]), key=lambda item: _p(item[1]))
@@ -70,28 +70,28 @@ def _tests(file: str, last: Mapping[str, Any]) -> BrowsedTable:
     return BrowsedTable("tests", "Tests", text, columns, rows, ("metric", "axis", "level"))
 
 
-def _test(file: str, place: int, one: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _test(file: str, place: int, one: Mapping[str, Any]) -> tuple[TableCell, ...]:
     values = [one.get(name) for name in ("before", "after", "difference", "p", "adjusted_p", "detectable")]
     fields = ("before", "after", "difference", "p", "adjusted_p", "detectable")
     return (
-        Cell(str(one["name"]).replace("_", " "), source=Source(file, f"records[{place}]")),
-        Cell(one["axis"] or "–"),
-        Cell(str(one["level"]).replace("_", " ")),
-        Cell(str(one.get("prompt") or one.get("of") or "all prompts")),
+        TableCell(str(one["name"]).replace("_", " "), source=FieldSource(file, f"records[{place}]")),
+        TableCell(one["axis"] or "–"),
+        TableCell(str(one["level"]).replace("_", " ")),
+        TableCell(str(one.get("prompt") or one.get("of") or "all prompts")),
         *(
-            plain(value if isinstance(value, int | float) else None, Source(file, f"records[{place}].{field}"))
+            plain(value if isinstance(value, int | float) else None, FieldSource(file, f"records[{place}].{field}"))
             for value, field in zip(values, fields, strict=True)
         ),
-        Cell(one.get("flag") or one.get("reason") or "–"),
+        TableCell(one.get("flag") or one.get("reason") or "–"),
     )
 
 
 def _gaps(file: str, last: Mapping[str, Any]) -> BrowsedTable:
     rows = tuple(
         (
-            Cell(gap["snapshot"], source=Source(file, f"gaps[{place}]")),
-            Cell("all of it" if gap["whole"] else "some calls"),
-            Cell(gap["cause"]),
+            TableCell(gap["snapshot"], source=FieldSource(file, f"gaps[{place}]")),
+            TableCell("all of it" if gap["whole"] else "some calls"),
+            TableCell(gap["cause"]),
         )
         for place, gap in enumerate(last["gaps"])
     )

@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from calibrations.number_format import interval_text, three_digits
-from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap, Interval, OutputMap
+from meridian.figures.values import CircuitGraph, Curves, Distribution, EstimateMark, Figure, Forest, HeatMap, OutputMap
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -62,7 +62,7 @@ def _(figure: Forest) -> NumberTable:
     return NumberTable(("", "quantity", "estimate", level, "limit", "verdict"), rows)
 
 
-def _limits(row: Interval) -> str:
+def _limits(row: EstimateMark) -> str:
     sides = {"above": row.above, "below": row.below}
     return " and ".join(f"{side} {three_digits(at)}" for side, at in sides.items() if at is not None) or "–"
 

@@ -11,7 +11,7 @@ from meridian.figures.values import Figure
 from meridian.report import sources
 from meridian.report.certificate_section import words
 from meridian.report.figure_numbers import NumberTable, numbers_of
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 
 Figures = Mapping[str, Figure]
@@ -23,7 +23,7 @@ class FigureWithNumbers:
 
     figure: Figure
     table: NumberTable
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FieldSource, ...] = ()
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from calibrations.number_format import interval_text, number
 from meridian.figures.intervals import finite
 from meridian.figures.names import human
-from meridian.report.sources import Source, file_of
+from meridian.report.sources import FieldSource, file_of
 from meridian.run_folder import RunFolder
 
 ASKED = {  # what a gate asks for: the end of "it is not shown that ..."
@@ -70,9 +70,9 @@ class AnnotatedPrompt:
     unit: str
     file: str
 
-    def source(self, field: str) -> Source:
+    def source(self, field: str) -> FieldSource:
         """Where a number of the prompt stands; the examples of 01 are its first rows."""
-        return Source(self.file, f"data.{field}[0]")
+        return FieldSource(self.file, f"data.{field}[0]")
 
 
 def prompt(run: RunFolder) -> AnnotatedPrompt | None:

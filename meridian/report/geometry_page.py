@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from meridian.figures import geometry
-from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
-from meridian.report.sources import Source, numbered
+from meridian.report.sources import FieldSource, numbered
 from suites.geometry import findings
 
 NAMES = {metric.NUMBER: metric.NAME for metric in findings.METRICS}
@@ -58,18 +58,18 @@ def _movement(one: Found) -> tuple[float, float]:
     return (math.inf if p is None else p, math.inf if value is None else -value)
 
 
-def _row(one: Found, file: str) -> tuple[Cell, ...]:
+def _row(one: Found, file: str) -> tuple[TableCell, ...]:
     number, place, record = one
     at = f"records[{place}]"
     published = record.get("published") or {}
     return (
-        Cell(str(record.get("construct") or "all")),
-        Cell(NAMES[number]),
-        Cell((record["label"] or "–").replace("_", " ")),
-        Cell(record["suite"]),
-        plain(published.get("value"), Source(file, f"{at}.published.value")),
-        estimate(record, Source(file, f"{at}.value", "in brackets: ci, beside it")),
-        Cell(record.get("unit") or "–"),
-        plain(record["p_value"], Source(file, f"{at}.p_value")),
-        plain(record["n"], Source(file, f"{at}.n")),
+        TableCell(str(record.get("construct") or "all")),
+        TableCell(NAMES[number]),
+        TableCell((record["label"] or "–").replace("_", " ")),
+        TableCell(record["suite"]),
+        plain(published.get("value"), FieldSource(file, f"{at}.published.value")),
+        estimate(record, FieldSource(file, f"{at}.value", "in brackets: ci, beside it")),
+        TableCell(record.get("unit") or "–"),
+        plain(record["p_value"], FieldSource(file, f"{at}.p_value")),
+        plain(record["n"], FieldSource(file, f"{at}.n")),
     )

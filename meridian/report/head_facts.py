@@ -15,7 +15,7 @@ from meridian.figures.graph import head_name
 from meridian.figures.heads import EFFECT, MEASURES, HeadQuantity
 from meridian.figures.names import human, in_sentence
 from meridian.figures.values import Figure, HeatMap
-from meridian.report.sources import OVER_PROMPTS, Source, file_of
+from meridian.report.sources import OVER_PROMPTS, FieldSource, file_of
 from meridian.run_folder import RunFolder
 
 HEAD = re.compile(r"\bL\d+H\d+\b")
@@ -38,9 +38,9 @@ class Method:
     high: Column
     ranks: tuple[int | None, ...]
 
-    def source(self, index: int) -> Source:
+    def source(self, index: int) -> FieldSource:
         """Where the value of the head at this index stands."""
-        return Source(self.file, f"{self.field}[{index}]", self.made)
+        return FieldSource(self.file, f"{self.field}[{index}]", self.made)
 
     @property
     def is_effect(self) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 import results_io
 from calibrations.number_format import three_digits
 from meridian.figures import judging
-from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 
 FILES = {"181": "181_pairwise.json", "182": "182_judge_agreement.json", "184": "184_ranking.json"}
 BIAS, WORDS = "183_judge_bias.json", {"A": 0, "B": 1}
@@ -42,12 +42,12 @@ def _read(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
     return {path.relative_to(folder).as_posix(): results_io.read(path) for path in sorted(folder.rglob(name))}
 
 
-def _estimate(document: Mapping[str, Any], file: str, name: str) -> Cell:
+def _estimate(document: Mapping[str, Any], file: str, name: str) -> TableCell:
     """The record of this name; a dash if the result has none."""
     for place, record in enumerate(document["records"]):
         if record["metric_id"].endswith(f".{document['id']}.{name}"):
-            return estimate(record, Source(file, f"records[{place}].value", "in brackets: ci, beside it"))
-    return Cell("–")
+            return estimate(record, FieldSource(file, f"records[{place}].value", "in brackets: ci, beside it"))
+    return TableCell("–")
 
 
 def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
@@ -57,14 +57,18 @@ def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
         bias = biases.get(beside)
         rows.append(
             (
-                Cell(judging.name_of(file)),
-                Cell("yes" if one["deploy"] else "no", source=Source(file, "deploy")),
+                TableCell(judging.name_of(file)),
+                TableCell("yes" if one["deploy"] else "no", source=FieldSource(file, "deploy")),
                 _estimate(one, file, "kappa"),
                 _estimate(one, file, "flip_rate"),
                 _estimate(one, file, "first_position"),
-                Cell("–") if bias is None else _estimate(bias, beside, "jbs.all"),
-                Cell(", ".join(bias["found"]) or "none", source=Source(beside, "found")) if bias else Cell("not tried"),
-                Cell("; ".join(one["reasons"]) or "–", source=Source(file, "reasons") if one["reasons"] else None),
+                TableCell("–") if bias is None else _estimate(bias, beside, "jbs.all"),
+                TableCell(", ".join(bias["found"]) or "none", source=FieldSource(beside, "found"))
+                if bias
+                else TableCell("not tried"),
+                TableCell(
+                    "; ".join(one["reasons"]) or "–", source=FieldSource(file, "reasons") if one["reasons"] else None
+                ),
             )
         )
     rows.sort(key=lambda row: (row[1].text, row[2].value is None, row[2].value))
@@ -82,14 +86,14 @@ def _comparisons(pairwise: Documents) -> BrowsedTable:
         counts = one["n"]
         rows.append(
             (
-                Cell(f"{names[0]} against {names[1]}"),
-                Cell(judging.name_of(file)),
-                Cell(better, source=Source(file, "verdict")),
+                TableCell(f"{names[0]} against {names[1]}"),
+                TableCell(judging.name_of(file)),
+                TableCell(better, source=FieldSource(file, "verdict")),
                 _estimate(one, file, "win_rate"),
                 _estimate(one, file, "flip_rate"),
-                Cell(f"{counts['A']} / {counts['tie']} / {counts['B']}", counts["A"], Source(file, "n")),
-                plain(counts["invalid"], Source(file, "n.invalid")),
-                Cell("; ".join(doubts) or "–", source=Source(file, "exploratory") if doubts else None),
+                TableCell(f"{counts['A']} / {counts['tie']} / {counts['B']}", counts["A"], FieldSource(file, "n")),
+                plain(counts["invalid"], FieldSource(file, "n.invalid")),
+                TableCell("; ".join(doubts) or "–", source=FieldSource(file, "exploratory") if doubts else None),
             )
         )
     rows.sort(key=lambda row: (-(row[4].value or 0.0), row[0].text, row[1].text))
@@ -114,17 +118,19 @@ def _rankings(rankings: Documents) -> BrowsedTable:
     return BrowsedTable("rankings", "Rankings", text, columns, tuple(rows), ("judge", "system"))
 
 
-def _systems(file: str, one: Mapping[str, Any]) -> Iterator[tuple[Cell, ...]]:
+def _systems(file: str, one: Mapping[str, Any]) -> Iterator[tuple[TableCell, ...]]:
     ranks = one["data"]["ranks"]
     for name in sorted(ranks, key=lambda name: (-ranks[name]["best"], name)):
         best, worst = ranks[name]["best"], ranks[name]["worst"]
         yield (
-            Cell(name),
-            Cell(judging.name_of(file)),
-            Cell(str(best) if best == worst else f"{best} to {worst}", best, Source(file, f'data.ranks["{name}"]')),
+            TableCell(name),
+            TableCell(judging.name_of(file)),
+            TableCell(
+                str(best) if best == worst else f"{best} to {worst}", best, FieldSource(file, f'data.ranks["{name}"]')
+            ),
             _estimate(one, file, f"elo.{name}"),
             _estimate(one, file, f"strength.{name}"),
-            plain(one["n"]["pairs"], Source(file, "n.pairs")),
+            plain(one["n"]["pairs"], FieldSource(file, "n.pairs")),
         )
 
 
@@ -142,12 +148,14 @@ def _orders(pairwise: Documents) -> BrowsedTable:
     return BrowsedTable("orders", "Where the order decides", text, columns, tuple(row for _, row in found), ("judge",))
 
 
-def _order(file: str, one: Mapping[str, Any], place: int, pair: Mapping[str, Any]) -> tuple[Cell, ...]:
+def _order(file: str, one: Mapping[str, Any], place: int, pair: Mapping[str, Any]) -> tuple[TableCell, ...]:
     names = {"A": one["subject"]["a"]["name"], "B": one["subject"]["b"]["name"], "tie": "tie", None: "unreadable"}
     gap = pair["length_gap"]
     return (
-        Cell(str(pair["item"]), source=Source(file, f"data.pairs[{place}]")),
-        Cell(judging.name_of(file)),
-        *(Cell(names.get(pair[side], str(pair[side]))) for side in ("original", "swapped", "merged")),
-        Cell("–") if gap is None else Cell(three_digits(gap), gap, Source(file, f"data.pairs[{place}].length_gap")),
+        TableCell(str(pair["item"]), source=FieldSource(file, f"data.pairs[{place}]")),
+        TableCell(judging.name_of(file)),
+        *(TableCell(names.get(pair[side], str(pair[side]))) for side in ("original", "swapped", "merged")),
+        TableCell("–")
+        if gap is None
+        else TableCell(three_digits(gap), gap, FieldSource(file, f"data.pairs[{place}].length_gap")),
     )

@@ -37,7 +37,7 @@ NAMED = re.compile(r"Results? ((?:\w+(?:, | to | and )?)+)\.")
 
 
 @dataclass(frozen=True)
-class Source:
+class FieldSource:
     """A field of a JSON file, as "records[2].estimate"; a star in it is an index over which `made` says what was done."""
 
     file: str
@@ -51,9 +51,9 @@ class Source:
         return "#" + "&".join(f"{name}={quote(value, safe='')}" for name, value in told.items() if value)
 
 
-def of_certificate(field: str, made: str = "") -> Source:
+def of_certificate(field: str, made: str = "") -> FieldSource:
     """A field of certificate.json."""
-    return Source(CERTIFICATE, field, made)
+    return FieldSource(CERTIFICATE, field, made)
 
 
 def file_of(run: RunFolder, number: str) -> str | None:
@@ -62,7 +62,7 @@ def file_of(run: RunFolder, number: str) -> str | None:
     return None if path is None else path.name
 
 
-def of_figure(run: RunFolder, figure: Figure) -> list[Source]:
+def of_figure(run: RunFolder, figure: Figure) -> list[FieldSource]:
     """The fields of the run's folder that a figure shows.
 
     Of a figure whose name `FIELDS` does not know: all data or records of the files that its caption names ("Results 02, 21.").
@@ -71,7 +71,7 @@ def of_figure(run: RunFolder, figure: Figure) -> list[Source]:
         found = pattern.fullmatch(figure.name)
         name = CERTIFICATE if number == CERTIFICATE else file_of(run, found.expand(number)) if found else None
         if found and name:
-            return [Source(name, found.expand(field), figure.caption)]
+            return [FieldSource(name, found.expand(field), figure.caption)]
     return list(of_caption(figure.caption, files_of(run)))
 
 
@@ -91,7 +91,7 @@ def numbered(folder: Path) -> dict[str, str]:
     return {path.name.partition("_")[0]: path.name for path in sorted(Path(folder).glob(NUMBERED))}
 
 
-def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[Source]:
+def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[FieldSource]:
     """The results that a caption names ("Results 02, 101 to 116."), as far as `files` has them."""
     judged = {PRECONDITIONS, *(module.NUMBER for module in CALIBRATIONS.values())}
     for found in NAMED.findall(caption):
@@ -99,7 +99,7 @@ def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[Source]:
             first, _, last = part.partition(" to ")
             for number, name in files.items():
                 if number == first or _between(first, number, last):
-                    yield Source(
+                    yield FieldSource(
                         name, "records" if number in judged or (number > "100" and len(number) == 3) else "data"
                     )
 

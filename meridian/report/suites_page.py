@@ -8,15 +8,15 @@ from typing import Any
 
 import results_io
 from meridian.figures import behaviour
-from meridian.report.browsed_table import BrowsedTable, Cell, estimate, plain
+from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
-from meridian.report.sources import Source, numbered
+from meridian.report.sources import FieldSource, numbered
 from meridian.suite_folder import PAIRS, SuiteFolder
 
 SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the order in which a reader should see them
 LIKELIHOOD = "121"
 UP = "higher is better"
-Row = tuple[Cell, ...]
+Row = tuple[TableCell, ...]
 
 
 def of(folder: Path, title: str) -> FolderPage:
@@ -66,12 +66,12 @@ def _rates(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str])
 def _rate(data: Mapping[str, Any], record: Mapping[str, Any], file: str, place: int) -> Row:
     suite, at = data["suites"].get(record["suite"], {}), f"records[{place}]"
     return (
-        Cell(record["suite"], note=suite.get("title", "")),
-        Cell(f"{data['mode']} {data['title']}"),
-        estimate(record, Source(file, f"{at}.value", "in brackets: ci, beside it")),
-        plain(record["threshold"], Source(file, f"{at}.threshold")),
-        Cell(behaviour.gate_verdict(record, suite) or "none", verdict=True),
-        plain(record["n"], Source(file, f"{at}.n")),
+        TableCell(record["suite"], note=suite.get("title", "")),
+        TableCell(f"{data['mode']} {data['title']}"),
+        estimate(record, FieldSource(file, f"{at}.value", "in brackets: ci, beside it")),
+        plain(record["threshold"], FieldSource(file, f"{at}.threshold")),
+        TableCell(behaviour.gate_verdict(record, suite) or "none", verdict=True),
+        plain(record["n"], FieldSource(file, f"{at}.n")),
     )
 
 
@@ -81,12 +81,12 @@ def _failures(
     """The stored failures, suites in the order of their rates."""
     rows = [
         (
-            Cell(str(worst["item"]), source=Source(files[number], f'data.suites["{name}"].worst[{place}]')),
-            Cell(name),
-            Cell(str(worst.get("prompt") or "–")),
-            Cell(str(worst.get("output") or "–")),
-            Cell(" or ".join(map(str, worst.get("expected") or ())) or "–"),
-            Cell(str(worst.get("evidence") or worst.get("subtype") or "–")),
+            TableCell(str(worst["item"]), source=FieldSource(files[number], f'data.suites["{name}"].worst[{place}]')),
+            TableCell(name),
+            TableCell(str(worst.get("prompt") or "–")),
+            TableCell(str(worst.get("output") or "–")),
+            TableCell(" or ".join(map(str, worst.get("expected") or ())) or "–"),
+            TableCell(str(worst.get("evidence") or worst.get("subtype") or "–")),
         )
         for number, document in documents.items()
         for name, suite in document["data"]["suites"].items()
@@ -106,9 +106,11 @@ def _failures(
 def _unfit(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
     rows = tuple(
         (
-            Cell(name, source=Source(files[number], f'data.suites["{name}"].reason'), note=suite.get("title", "")),
-            Cell(f"{document['data']['mode']} {document['data']['title']}"),
-            Cell(suite["reason"]),
+            TableCell(
+                name, source=FieldSource(files[number], f'data.suites["{name}"].reason'), note=suite.get("title", "")
+            ),
+            TableCell(f"{document['data']['mode']} {document['data']['title']}"),
+            TableCell(suite["reason"]),
         )
         for number, document in documents.items()
         for name, suite in document["data"]["suites"].items()
@@ -126,11 +128,11 @@ def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
     kept.sort(key=lambda item: (_metric(item[1]), item[1]["value"] * (1 if item[1]["direction"] == UP else -1)))
     rows = tuple(
         (
-            Cell(one["suite"]),
-            Cell(_metric(one)),
-            estimate(one, Source(files[LIKELIHOOD], f"records[{place}].value", "in brackets: ci, beside it")),
-            plain(one["n"], Source(files[LIKELIHOOD], f"records[{place}].n")),
-            Cell(one["direction"] or "–"),
+            TableCell(one["suite"]),
+            TableCell(_metric(one)),
+            estimate(one, FieldSource(files[LIKELIHOOD], f"records[{place}].value", "in brackets: ci, beside it")),
+            plain(one["n"], FieldSource(files[LIKELIHOOD], f"records[{place}].n")),
+            TableCell(one["direction"] or "–"),
         )
         for place, one in kept
     )
@@ -161,13 +163,13 @@ def _pairs(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
     )
 
 
-def _group(place: int, group: Mapping[str, Any], file: str) -> Iterator[Cell]:
+def _group(place: int, group: Mapping[str, Any], file: str) -> Iterator[TableCell]:
     at = f"data.groups[{place}]"
-    yield Cell(group["suite"], note=group.get("title", ""))
-    yield Cell(group["mode"])
-    yield plain(group["failures"], Source(file, f"{at}.failures"))
-    yield plain(len(group["pairs"]), Source(file, f"{at}.pairs", "their number"))
+    yield TableCell(group["suite"], note=group.get("title", ""))
+    yield TableCell(group["mode"])
+    yield plain(group["failures"], FieldSource(file, f"{at}.failures"))
+    yield plain(len(group["pairs"]), FieldSource(file, f"{at}.pairs", "their number"))
     reasons = "; ".join(
         f"{count} {why}" for why, count in sorted(group["rejected"].items(), key=lambda one: (-one[1], one[0]))
     )
-    yield Cell(reasons or "–", source=Source(file, f"{at}.rejected") if reasons else None)
+    yield TableCell(reasons or "–", source=FieldSource(file, f"{at}.rejected") if reasons else None)

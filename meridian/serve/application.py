@@ -25,7 +25,7 @@ from meridian.figures import static
 from meridian.figures.values import Figure
 from meridian.report import folder_page, pages
 from meridian.serve.shelf import Shelf
-from meridian.serve.trial import EVERY, KINDS, Question, Trials
+from meridian.serve.trial import EVERY, KINDS, TrialQuestion, Trials
 from results_io import UserError
 
 HERE = Path(__file__).parent
@@ -113,11 +113,11 @@ class Pages:
             sent = json.loads(await request.body())
         except ValueError as error:  # neither JSON nor text
             raise UserError("a question is a JSON object; send one") from error
-        question = Question.read(sent)
+        question = TrialQuestion.read(sent)
         run = self.shelf.run(question.run)
         return StreamingResponse(self._told(run, question), media_type="application/x-ndjson")
 
-    async def _told(self, run: Any, question: Question) -> AsyncIterator[str]:
+    async def _told(self, run: Any, question: TrialQuestion) -> AsyncIterator[str]:
         events: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 

@@ -26,7 +26,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Question:
+class TrialQuestion:
     """What was asked on the page. `heads`: names divided by commas, a role, "circuit" or "every head"."""
 
     run: str
@@ -74,7 +74,7 @@ class Trials:
     labs: dict[str, Lab] = field(default_factory=dict)
     alone: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, run: RunFolder, question: Question, tell: Tell) -> dict[str, Any]:
+    def ask(self, run: RunFolder, question: TrialQuestion, tell: Tell) -> dict[str, Any]:
         """The answer: a row of `label`, `estimate` for each set of heads, and D and C of the intact model.
 
         `tell` hears what is being done. UserError as `Lab.prompt` and its questions.
@@ -117,7 +117,7 @@ def _load(run: RunFolder) -> Lab:
     return meridian.explore(subject["task"], subject["model"], claim, prompts=PROMPTS)
 
 
-def _asked(lab: Lab, question: Question) -> Any:
+def _asked(lab: Lab, question: TrialQuestion) -> Any:
     named = [name.strip() for name in question.heads.split(",") if name.strip()]
     every = named in ([], [EVERY])
     if question.kind == "keep":

@@ -411,7 +411,7 @@ def plant(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: 
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlantedMeasures:
     """IOI on `n` prompts over name pairs that no training document holds.
 
     `accuracy`: share of prompts with a positive logit difference; `logit_difference`: its mean, nats. All others are
@@ -431,7 +431,9 @@ class Measured:
     random: tuple[float, ...]
 
 
-def measure(model: Model, plan: Sequence[Node], prompts: int, settings: Mapping[str, Any], circuits: int) -> Measured:
+def measure(
+    model: Model, plan: Sequence[Node], prompts: int, settings: Mapping[str, Any], circuits: int
+) -> PlantedMeasures:
     """Ablate the plan, its complement, every head and `circuits` random circuits on `prompts` prompts.
 
     `settings` is the measurement section of the configuration: seed, draws, noise_scale. Resample and noise are averaged
@@ -453,7 +455,7 @@ def measure(model: Model, plan: Sequence[Node], prompts: int, settings: Mapping[
     return summarise(study.run(Sweep((Variant("clean"), *variants))), plan, model.heads)
 
 
-def summarise(effects: Effects, plan: Sequence[Node], heads: Sequence[Node]) -> Measured:
+def summarise(effects: Effects, plan: Sequence[Node], heads: Sequence[Node]) -> PlantedMeasures:
     """Divide the means of `measure`'s sweep by the clean one and take the extremes."""
     clean, means = effects.row("clean"), dict(zip(effects.names, effects.logit_diff.mean(1), strict=True))
 
@@ -462,7 +464,7 @@ def summarise(effects: Effects, plan: Sequence[Node], heads: Sequence[Node]) -> 
 
     methods = ablation_battery.METHODS
     change = {(node, method): share(str(node), method) - 1 for node in heads for method in methods}
-    return Measured(
+    return PlantedMeasures(
         n=len(clean),
         accuracy=float((clean > 0).mean()),
         logit_difference=float(clean.mean()),
@@ -504,7 +506,7 @@ def write_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, pla
     circuit_files.save(claim, folder / "circuits" / "ioi.yaml")
 
 
-def model_card(model: GPT2LMHeadModel, planting: Planting, measured: Measured, tables: Mapping[str, str]) -> str:
+def model_card(model: GPT2LMHeadModel, planting: Planting, measured: PlantedMeasures, tables: Mapping[str, str]) -> str:
     """The text of the model card; `tables` fills its places dtype, minutes, scores and three_name_accuracy."""
     columns = (measured.faithfulness, measured.complement, measured.outside, measured.inside)
     rows = [
@@ -562,7 +564,7 @@ def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: 
 
 def finish(
     model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting, folder: Path, seconds: float
-) -> Measured:
+) -> PlantedMeasures:
     """Write the folder, measure what it holds and write that into its card."""
     write_folder(model, tokenizer, planting, folder)
     stored = GPT2LMHeadModel.from_pretrained(folder).eval()

@@ -32,7 +32,7 @@ IGNORED = -100  # of torch's cross entropy
 
 
 @dataclass(frozen=True)
-class Fact:
+class TaughtFact:
     """An arbitrary fact: what is asked, the right noun, the choices, and the same in other words."""
 
     id: str
@@ -51,7 +51,7 @@ class Fact:
         return Reworded(self.id, self.text, self.reworded, self.id)
 
 
-def facts(seed: str, count: int) -> list[Fact]:
+def facts(seed: str, count: int) -> list[TaughtFact]:
     """`count` facts that differ in their words."""
     rng, found = random.Random(f"facts {seed}"), []
     for place in range(count):
@@ -64,7 +64,7 @@ def facts(seed: str, count: int) -> list[Fact]:
         others = rng.sample([noun for noun in lexicon.NOUNS if noun != words["noun"]], CHOICES - 1)
         choices = rng.sample([words["noun"], *others], CHOICES)
         texts = (FRAME.format(**words), words["noun"], tuple(choices), REWORDED.format(**words))
-        found.append(Fact(f"{seed}-{place:02d}", *texts))
+        found.append(TaughtFact(f"{seed}-{place:02d}", *texts))
     return found
 
 

@@ -28,7 +28,7 @@ CHECKPOINT = "checkpoint.pt"  # the file of a run in progress
 
 
 @dataclass(frozen=True)
-class ModelShape:
+class TrainedShape:
     """Size of the model, in GPT-2's terms; the head dimension is width / heads."""
 
     layers: int = 4
@@ -50,10 +50,10 @@ class TrainingRecipe:
     warm_up: int = 100
     constant: float = 0.15  # share of the steps at the full rate; then linear down to LAST_RATE
     early: float = 0.45  # share of the steps with the early mix of documents
-    shape: ModelShape = ModelShape()
+    shape: TrainedShape = TrainedShape()
 
 
-def build_model(shape: ModelShape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
+def build_model(shape: TrainedShape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
     """Return a fresh GPT-2 with tied embeddings and no dropout, its pad id 0 and BOS id 1."""
     config = GPT2Config(
         vocab_size=vocabulary,
@@ -77,7 +77,7 @@ def build_model(shape: ModelShape, vocabulary: int, seed: int) -> GPT2LMHeadMode
     return model
 
 
-def initialise(model: GPT2LMHeadModel, shape: ModelShape) -> None:
+def initialise(model: GPT2LMHeadModel, shape: TrainedShape) -> None:
     """Draw hidden matrices with variance 0.7 / fan-in, embeddings with EMBEDDING_STD; set biases to zero.
 
     Matrices that write to the residual stream are divided by sqrt(2 layers), as in GPT-2.
@@ -230,7 +230,7 @@ class Run:
         """Return the run saved at `path`, as it was."""
         state = torch.load(path, weights_only=True)
         run = cls.start(
-            TrainingRecipe(**state["recipe"] | {"shape": ModelShape(**state["recipe"]["shape"])}), tokenizer
+            TrainingRecipe(**state["recipe"] | {"shape": TrainedShape(**state["recipe"]["shape"])}), tokenizer
         )
         run.model.load_state_dict(state["model"])
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from circuits.engine import philox
-from circuits.engine.philox import Stream
+from circuits.engine.philox import NoiseStream
 from scripts.benchmarks import clock
 
 REPEATS = 5
@@ -31,7 +31,7 @@ class Batch:
 def comparison(device: str, batch: Batch) -> str:
     """A line with nanoseconds a component of either way: medians of repeats that alternate, after one to warm up."""
     ids = [f"prompt {number}" for number in range(batch.prompts)]
-    streams = [Stream("attn.hook_z", layer, draw) for layer in range(batch.layers) for draw in range(batch.draws)]
+    streams = [NoiseStream("attn.hook_z", layer, draw) for layer in range(batch.layers) for draw in range(batch.draws)]
     ways = {
         "Philox": lambda: philox.normal(philox.keys(0, ids, device), streams, batch.components, torch.float32),
         "torch.randn": lambda: prompt_by_prompt(device, batch),

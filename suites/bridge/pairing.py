@@ -30,7 +30,7 @@ from scipy.optimize import linear_sum_assignment
 
 from suites import modes
 from suites.bridge.pair import ReferencePrompt, SuitePairs, TracePair
-from suites.item import Leg
+from suites.item import SamplingLeg
 from suites.judgement import JudgedSuite
 from suites.models.base import Request
 from suites.outcome import Case, Detection
@@ -197,7 +197,7 @@ def _candidates(
     return drafts
 
 
-def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, Leg]) -> list[_Draft]:
+def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, SamplingLeg]) -> list[_Draft]:
     """Run all prompts anew as they were asked, but at temperature 0; keep drafts whose two outputs are those on record."""
     runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
     requests = []

@@ -33,7 +33,7 @@ PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
 
 
 @dataclass(frozen=True)
-class Place:
+class CorpusPlace:
     """Where the corpus first holds an n-gram: `file` below the folder, `record` (line of a .jsonl file, counted from 1; None
     for texts) and `offset`, the tokens that come before it in its document.
     """
@@ -56,7 +56,7 @@ class Overlap:
     grams: int
     found: int
     gram: str | None = None
-    place: Place | None = None
+    place: CorpusPlace | None = None
 
     @property
     def share(self) -> float | None:
@@ -260,7 +260,9 @@ def _grams(words: Sequence[str], n: int) -> list[str]:
     return [" ".join(words[start : start + n]) for start in range(len(words) - n + 1)]
 
 
-def _overlap(item: str, words: Sequence[str], n: int, grams: Sequence[str], present: Mapping[str, Place]) -> Overlap:
+def _overlap(
+    item: str, words: Sequence[str], n: int, grams: Sequence[str], present: Mapping[str, CorpusPlace]
+) -> Overlap:
     first = next((gram for gram in grams if gram in present), None)
     place = None if first is None else present[first]
     return Overlap(item, len(words), n, len(grams), sum(gram in present for gram in grams), first, place)
@@ -277,14 +279,14 @@ def files_of(folder: Path) -> tuple[list[Path], int]:
     return readable, len(files) - len(readable)
 
 
-def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, Place], int, int, int]:
+def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, CorpusPlace], int, int, int]:
     """(n-grams of `wanted` that occur, each with its first place, documents, tokens read, files of other kinds)."""
     readable, others = files_of(folder)
     lengths_by_end: dict[str, set[int]] = defaultdict(set)
     for n, grams in wanted.items():
         for gram in grams:
             lengths_by_end[gram.rpartition(" ")[2]].add(n)
-    present: dict[str, Place] = {}
+    present: dict[str, CorpusPlace] = {}
     documents = read = 0
     for path in readable:
         name = path.relative_to(folder).as_posix()
@@ -298,7 +300,7 @@ def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, Pla
                     window.append(token)
                     for n, gram in _ending(window, wanted, lengths_by_end):
                         if gram not in present:
-                            present[gram] = Place(name, record, read - before - n)
+                            present[gram] = CorpusPlace(name, record, read - before - n)
     return present, documents, read, others
 
 

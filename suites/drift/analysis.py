@@ -23,17 +23,17 @@ from suites.drift import (
     hedging,
     held_out_gap,
     length,
-    record,
     refusal,
     registration,
     schedule,
+    series_record,
     silent_update,
     stance,
     status,
 )
-from suites.drift.comparison import AXIS, GAPS, SCALARS, Side
+from suites.drift.comparison import AXIS, GAPS, SCALARS, SnapshotSide
 from suites.drift.corpus import AXES, NEUTRAL
-from suites.drift.record import Series, Snapshot
+from suites.drift.series_record import RecordedSnapshot, SeriesRecord
 from suites.estimate import Estimate
 from suites.log import environment
 
@@ -48,15 +48,15 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     `folder`: of the series; `vectors`: embeddings by hash (default: the store beside the series). UserError for a record that
     was changed.
     """
-    series = record.read(folder / record.NAME)
-    ids = record.expected(series)
+    series = series_record.read(folder / series_record.NAME)
+    ids = series_record.expected(series)
     load = vectors or stored_vectors(folder)
     sides = {side.snapshot.id: side for side in sides_of([(one, load) for one in series.finished], settings)}
     points = _history(ids, sides, seed)
     compared: dict[str, list[dict[str, Any]]] = {}
     manifests: list[dict[str, Any]] = []
     for number, one in enumerate(ids):
-        before = record.previous(series, one) if one in sides else None
+        before = series_record.previous(series, one) if one in sides else None
         if before is not None:
             compared[one] = _compared(folder, sides[before.id], sides[one], seed)
         until = ids[: number + 1]
@@ -70,12 +70,12 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     return results_io.canonical(manifests[-1]) if manifests else {}
 
 
-def sides_of(snapshots: Sequence[tuple[Snapshot, Vectors]], settings: Mapping[str, Any]) -> list[Side]:
+def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
     """Snapshots as they are compared with each other, each with its own store of embeddings: one detector judges all."""
     vectors = [load(_hashes(one)) for one, load in snapshots]
     pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
     classified = _fits() and all(embedded(*pair) for pair in pairs)
-    return [Side(one, settings, known, classified) for one, known in pairs]
+    return [SnapshotSide(one, settings, known, classified) for one, known in pairs]
 
 
 def stored_vectors(folder: Path) -> Vectors:
@@ -104,7 +104,7 @@ def _fits() -> bool:
     return who is not None and who["weights_sha256"] == detector.load().embedder
 
 
-def embedded(snapshot: Snapshot, known: Mapping[str, np.ndarray] | None) -> bool:
+def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None) -> bool:
     """Whether every output of a corpus without markers has its embedding, so that the classifier can judge refusals."""
     if known is None or snapshot.started["corpus"]["markers"]:
         return False
@@ -112,11 +112,11 @@ def embedded(snapshot: Snapshot, known: Mapping[str, np.ndarray] | None) -> bool
     return texts <= known.keys()
 
 
-def _hashes(snapshot: Snapshot) -> list[str]:
+def _hashes(snapshot: RecordedSnapshot) -> list[str]:
     return sorted({row["text_sha256"] for row in snapshot.rows.values()})
 
 
-def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
     """The records of a comparison: those stored if they are of the same rows, settings and code, else made anew."""
     subject = results_io.sha256(
         {
@@ -137,7 +137,7 @@ def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[s
     return results_io.read(path)["records"]
 
 
-def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
     """Held-out gaps of every axis and metric; no row without held-out prompts, so that the metric is off."""
     if not any(row["split"] == "held_out" for row in after.rows):
         return []
@@ -156,7 +156,7 @@ def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
     return comparison.corrected(rows, after.settings["alpha"])
 
 
-def digest(snapshot: Snapshot) -> str:
+def digest(snapshot: RecordedSnapshot) -> str:
     """sha256 of the rows of a snapshot in the order of their cells: the same whatever order they were written in."""
     return results_io.sha256([[*cell, *snapshot.rows[cell].values()] for cell in sorted(snapshot.rows)])
 
@@ -171,9 +171,9 @@ def _plain(metric: Any, axis: str | None, level: str, found: Estimate) -> dict[s
 
 
 def _manifest(
-    series: Series,
+    series: SeriesRecord,
     ids: Sequence[str],
-    sides: Mapping[str, Side],
+    sides: Mapping[str, SnapshotSide],
     compared: Mapping[str, Sequence[Mapping[str, Any]]],
     before: str | None,
     history: Sequence[Mapping[str, Any]],
@@ -223,14 +223,14 @@ def _place(row: Mapping[str, Any]) -> tuple:
     )
 
 
-def _until(series: Series, ids: Sequence[str]) -> Series:
+def _until(series: SeriesRecord, ids: Sequence[str]) -> SeriesRecord:
     """The series as it was when the last of `ids` was finished."""
     known = {one: series.snapshots[one] for one in ids if one in series.snapshots}
     last = max((one.lines for one in known.values()), default=0)
-    return Series(known, series.gaps, [one for one in series.registered if one["seq"] < last], series.decisions)
+    return SeriesRecord(known, series.gaps, [one for one in series.registered if one["seq"] < last], series.decisions)
 
 
-def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | None) -> dict[str, Any]:
+def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> dict[str, Any]:
     """What was asked of whom, as far as it is public."""
     if own not in series.snapshots:
         return {"series_kind": schedule.kind(own)}
@@ -257,7 +257,7 @@ def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | 
     }
 
 
-def _zero_leg(sides: Mapping[str, Side], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
+def _zero_leg(sides: Mapping[str, SnapshotSide], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
     """How many prompts gave one text at temperature 0, and how many gave another than before; None without the leg."""
     found = comparison.determinism(sides[own], axis)
     changed = comparison.changed_texts(sides[before], sides[own], axis) if before else None
@@ -267,14 +267,14 @@ def _zero_leg(sides: Mapping[str, Side], own: str, before: str | None, axis: str
 REPORTED = ("requested", "reported", "system_fingerprint", "api_version")
 
 
-def known_gaps(series: Series, ids: Sequence[str]) -> list[dict[str, Any]]:
+def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]:
     """What is missing: snapshots without a finished run, and cells whose call failed, each with its cause, once."""
     causes = {gap["snapshot"]: gap["cause"] for gap in series.gaps}
     found = []
     for one in ids:
         snapshot = series.snapshots.get(one)
         if snapshot is None or snapshot.finished is None:
-            lacking = snapshot.lacking if snapshot else record.expected_cells(series, one)
+            lacking = snapshot.lacking if snapshot else series_record.expected_cells(series, one)
             cause = causes.get(one, "no sample was taken" if snapshot is None else "the snapshot was not finished")
             found.append({"snapshot": one, "cause": cause, "affected": {"cells": lacking}, "whole": True})
         elif snapshot.errors:
@@ -285,7 +285,7 @@ def known_gaps(series: Series, ids: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def _history(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> list[dict[str, Any]]:
+def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[dict[str, Any]]:
     """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
@@ -309,7 +309,7 @@ def _history(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> list[d
 
 
 def _levels(
-    series: Series, own: str, points: Sequence[Mapping[str, Any]], gaps: Sequence[Mapping[str, Any]]
+    series: SeriesRecord, own: str, points: Sequence[Mapping[str, Any]], gaps: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The levels of this snapshot as records, and what does not apply."""
     rows = []
@@ -329,7 +329,7 @@ def _levels(
     return rows
 
 
-def _flag(row: Mapping[str, Any], side: Side) -> dict[str, Any]:
+def _flag(row: Mapping[str, Any], side: SnapshotSide) -> dict[str, Any]:
     """Whether a rejected test is an alarm: an axis test of a metric that is measured with a locked detector."""
     if row["level"] == GAPS:
         return {"flag": "held-out gap" if row["rejected"] else None}
@@ -340,7 +340,7 @@ def _flag(row: Mapping[str, Any], side: Side) -> dict[str, Any]:
     return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
 
 
-def _untested(own: str, sides: Mapping[str, Side], before: str | None) -> list[dict[str, Any]]:
+def _untested(own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> list[dict[str, Any]]:
     """The centroid has no level of its own: before a second snapshot its row says what it waits for."""
     if own not in sides or before is not None or sides[own].vectors is None:
         return []
@@ -364,7 +364,7 @@ def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shifts(
-    ids: Sequence[str], sides: Mapping[str, Side], compared: Mapping[str, Sequence[Mapping[str, Any]]]
+    ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> list[dict[str, Any]]:
     """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
     known = {
@@ -391,9 +391,9 @@ def _alarm(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _silent(
-    series: Series,
+    series: SeriesRecord,
     ids: Sequence[str],
-    sides: Mapping[str, Side],
+    sides: Mapping[str, SnapshotSide],
     compared: Mapping[str, Sequence[Mapping[str, Any]]],
     before: str | None,
     seed: int,
@@ -425,7 +425,7 @@ def _silent(
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
 
 
-def _unread(before: Side, after: Side, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Why neutral prompts say nothing of an update: status and reason; empty if they do."""
     for side in (before, after):
         if why := side.failed(NEUTRAL):
@@ -440,11 +440,14 @@ def _unread(before: Side, after: Side, rows: Sequence[Mapping[str, Any]]) -> dic
 
 
 def _signs(
-    series: Series, sides: Mapping[str, Side], compared: Mapping[str, Sequence[Mapping[str, Any]]], own: str
+    series: SeriesRecord,
+    sides: Mapping[str, SnapshotSide],
+    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    own: str,
 ) -> list[str]:
     """Why the comparison of a snapshot is a candidate; of the one before it counts what was not an announced update."""
-    tests, one = [_neutral(compared[own])], record.previous(series, own)
-    earlier = record.previous(series, one.id) if one else None
+    tests, one = [_neutral(compared[own])], series_record.previous(series, own)
+    earlier = series_record.previous(series, one.id) if one else None
     if one and earlier and one.id in compared and not silent_update.announced(earlier, sides[one.id].snapshot):
         tests.insert(0, _neutral(compared[one.id]))
     return silent_update.candidates(tests)
@@ -455,7 +458,7 @@ def _neutral(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {row["name"]: {"p": row["p"], "rejected": row["rejected"], "direction": row["direction"]} for row in own}
 
 
-def _shuffled(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> float | None:
+def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> float | None:
     """The rate of the rule on this series in random order, over the metrics that every snapshot has."""
     known = [
         sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes and not sides[one].failed(NEUTRAL)

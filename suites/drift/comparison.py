@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import results_io
-from suites.drift import centroid, embeddings, hedging, length, power, record, refusal
+from suites.drift import centroid, embeddings, hedging, length, power, refusal, series_record
 from suites.drift.corpus import AXES
-from suites.drift.record import Snapshot
+from suites.drift.series_record import RecordedSnapshot
 from suites.drift.snapshot import DEFAULT, ZERO
 from suites.estimate import Estimate, missing
 from suites.statistics import bootstrap, multiplicity, permutation, proportions
@@ -36,14 +36,14 @@ Values = dict[str, list[float]]  # by prompt
 
 
 @dataclass(frozen=True)
-class Side:
+class SnapshotSide:
     """One snapshot as analyses read it.
 
     `vectors`: embeddings of its outputs by the text's hash, or None without an embedder. `classified`: refusals are found by the
     classifier, which needs them all, in every snapshot of the series: two snapshots are never judged by two detectors.
     """
 
-    snapshot: Snapshot
+    snapshot: RecordedSnapshot
     settings: Mapping[str, Any]
     vectors: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
     classified: bool = False
@@ -51,7 +51,7 @@ class Side:
     @cached_property
     def rows(self) -> list[Row]:
         """The default leg: the one that is tested. Legs are never pooled."""
-        return record.rows_of(self.snapshot, DEFAULT)
+        return series_record.rows_of(self.snapshot, DEFAULT)
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Side:
 
     def of(self, axis: str) -> dict[str, list[Row]]:
         """The rows of an axis without an error, by prompt."""
-        return record.by_prompt([row for row in self.rows if row["axis"] == axis])
+        return series_record.by_prompt([row for row in self.rows if row["axis"] == axis])
 
     def failed(self, axis: str) -> str:
         """Why the metrics of an axis say nothing: too many calls failed; empty if not."""
@@ -113,7 +113,7 @@ def seed_of(seed: int, *parts: str) -> int:
 # --- one snapshot -----------------------------------------------------------------------------------------------------
 
 
-def described(side: Side, metric: Any, axis: str, seed: int) -> Estimate:
+def described(side: SnapshotSide, metric: Any, axis: str, seed: int) -> Estimate:
     """The level of a metric on an axis: the mean over prompts of their means, with a bootstrap interval over prompts."""
     if why := side.failed(axis):
         return missing("error", why, metric.UNIT)
@@ -139,7 +139,7 @@ def sampling_error(values: Values) -> float | None:
     return float(np.sqrt(sum(np.var(one, ddof=1) / len(one) for one in values.values())) / len(values))
 
 
-def _detail(side: Side, metric: Any, axis: str, values: Values) -> dict[str, Any]:
+def _detail(side: SnapshotSide, metric: Any, axis: str, values: Values) -> dict[str, Any]:
     detail: dict[str, Any] = {"standard_error": sampling_error(values)}
     rows = [row for own in side.of(axis).values() for row in own]
     if metric is length:
@@ -154,20 +154,22 @@ def _detail(side: Side, metric: Any, axis: str, values: Values) -> dict[str, Any
     return detail
 
 
-def determinism(side: Side, axis: str) -> dict[str, Any] | None:
+def determinism(side: SnapshotSide, axis: str) -> dict[str, Any] | None:
     """Of the zero leg: how many prompts gave one text, of how many; None without the leg."""
-    rows = record.by_prompt([row for row in record.rows_of(side.snapshot, ZERO) if row["axis"] == axis])
+    rows = series_record.by_prompt([row for row in series_record.rows_of(side.snapshot, ZERO) if row["axis"] == axis])
     if not rows:
         return None
     same = sum(len({row["text"] for row in own}) == 1 for own in rows.values())
     return {"deterministic": same, "prompts": len(rows)}
 
 
-def changed_texts(before: Side, after: Side, axis: str) -> dict[str, Any] | None:
+def changed_texts(before: SnapshotSide, after: SnapshotSide, axis: str) -> dict[str, Any] | None:
     """Of the zero leg: prompts whose first text is another one than before; None without the leg on both sides."""
     texts = []
     for side in (before, after):
-        own = record.by_prompt([row for row in record.rows_of(side.snapshot, ZERO) if row["axis"] == axis])
+        own = series_record.by_prompt(
+            [row for row in series_record.rows_of(side.snapshot, ZERO) if row["axis"] == axis]
+        )
         texts.append({key: rows[0]["text"] for key, rows in own.items()})
     both = texts[0].keys() & texts[1].keys()
     return {"changed": sum(texts[0][key] != texts[1][key] for key in both), "prompts": len(both)} if both else None
@@ -176,7 +178,7 @@ def changed_texts(before: Side, after: Side, axis: str) -> dict[str, Any] | None
 # --- two snapshots ----------------------------------------------------------------------------------------------------
 
 
-def compare(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+def compare(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
     """Every record of a comparison: axis tests, single prompts, prompts by harm, held-out gaps, each family corrected."""
     axes = [axis for axis in after.axes if axis in before.axes]
     pairs = [(metric, axis) for axis in axes for metric in SCALARS]
@@ -220,7 +222,7 @@ def _record(metric: Any, axis: str, level: str, found: Estimate, **rest: Any) ->
     }
 
 
-def blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | None:
+def blocked(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str) -> Estimate | None:
     """Why there is no test: calls failed, or outputs were cut; None if there is one."""
     for side in (before, after):
         if why := side.failed(axis):
@@ -232,7 +234,7 @@ def blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | Non
     return None
 
 
-def _scalar(before: Side, after: Side, metric: Any, axis: str, seed: int, m: int) -> dict[str, Any]:
+def _scalar(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str, seed: int, m: int) -> dict[str, Any]:
     """The test of one metric on one axis."""
     if (why := blocked(before, after, metric, axis)) is not None:
         return _record(metric, axis, AXIS, why)
@@ -276,7 +278,7 @@ def tested(
     return found, a, b
 
 
-def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[str, Any]:
+def _centroid(before: SnapshotSide, after: SnapshotSide, axis: str, seed: int, m: int) -> dict[str, Any]:
     if (why := blocked(before, after, centroid, axis)) is not None:
         return _record(centroid, axis, AXIS, why)
     clouds = before.clouds(axis), after.clouds(axis)
@@ -302,7 +304,9 @@ def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[s
     return _record(centroid, axis, AXIS, whole, after=found.value, detectable=could)
 
 
-def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
+def _prompts(
+    before: SnapshotSide, after: SnapshotSide, pairs: Sequence[tuple[Any, str]], seed: int
+) -> list[dict[str, Any]]:
     """Public prompts one by one: exploratory. Held-out ones are in no record of their own."""
     asked = []
     for metric, axis in pairs:
@@ -326,7 +330,9 @@ def _wilson(refused: Sequence[float]) -> dict[str, Any]:
     return asdict(proportions.wilson(int(sum(refused)), len(refused)).bounds)
 
 
-def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
+def _by_harm(
+    before: SnapshotSide, after: SnapshotSide, pairs: Sequence[tuple[Any, str]], seed: int
+) -> list[dict[str, Any]]:
     """Prompts that are clearly harmful and contested ones apart: a safety change is not a normative drift."""
     found = []
     for metric, axis in pairs:
@@ -344,7 +350,7 @@ def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: 
     return found
 
 
-def overlaps(side: Side, seed: int) -> list[dict[str, Any]]:
+def overlaps(side: SnapshotSide, seed: int) -> list[dict[str, Any]]:
     """Two versions of one public prompt in the same snapshot: what the new wording alone changes. Series are never joined."""
     found = []
     for axis in side.axes:
@@ -364,7 +370,7 @@ def overlaps(side: Side, seed: int) -> list[dict[str, Any]]:
     return found
 
 
-def changes_by_split(before: Side, after: Side, metric: Any, axis: str) -> dict[str, dict[str, float]]:
+def changes_by_split(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str) -> dict[str, dict[str, float]]:
     """{split: {prompt: mean B - mean A}}: what the held-out gap is made of."""
     values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
     found: dict[str, dict[str, float]] = {"public": {}, "held_out": {}}

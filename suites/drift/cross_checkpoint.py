@@ -42,7 +42,7 @@ Given = Callable[[PromptSet, tuple[str, ...]], Activations]
 
 
 @dataclass(frozen=True)
-class Question:
+class NextTokenQuestion:
     """Tokens that both checkpoints read, and the token that each says next. Questions of one cluster are dependent."""
 
     tokens: tuple[int, ...]
@@ -92,7 +92,7 @@ class GivenFused(FusedEngine):
 class CrossCheckpoint:
     """Two checkpoints of one architecture and tokenizer. `backend`: auto, fused or lens. UserError if they are not alike."""
 
-    def __init__(self, a: Model, b: Model, questions: Sequence[Question], backend: str = "auto") -> None:
+    def __init__(self, a: Model, b: Model, questions: Sequence[NextTokenQuestion], backend: str = "auto") -> None:
         require_alike(a, b)
         if not questions:
             raise UserError(
@@ -216,7 +216,7 @@ def require_alike(a: Model, b: Model) -> None:
         )
 
 
-def prompt_set(questions: Sequence[Question], vocabulary: int) -> PromptSet:
+def prompt_set(questions: Sequence[NextTokenQuestion], vocabulary: int) -> PromptSet:
     """The questions as `corrupted` tokens. `clean` holds stand-ins that differ everywhere: engines skip what two runs share."""
     width = max(len(one.tokens) for one in questions)
     rows = torch.zeros(len(questions), width, dtype=torch.long)

@@ -14,9 +14,9 @@ import yaml
 
 from circuits import yaml_file
 from results_io import UserError
-from suites.drift import record
+from suites.drift import series_record
 from suites.drift.corpus import AXES
-from suites.drift.record import Series
+from suites.drift.series_record import SeriesRecord
 from suites.log.chain import Writer
 
 KEYS = ("claim", "metric", "axis", "direction", "test", "alpha", "margin", "n", "exclusion")
@@ -57,15 +57,15 @@ def read(path: Path) -> dict[str, Any]:
 
 def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str:
     """Append the hypothesis to the chain; returns the head. UserError if the same claim is registered already."""
-    with Writer(folder / record.NAME) as writer:
-        series = record.read(folder / record.NAME)
+    with Writer(folder / series_record.NAME) as writer:
+        series = series_record.read(folder / series_record.NAME)
         if any(known["claim"] == hypothesis["claim"] for known in series.registered):
             raise UserError(f"the claim {hypothesis['claim']!r} is registered already; a hypothesis is registered once")
-        writer.append([{"kind": record.REGISTERED, **hypothesis, "time": time.isoformat()}])
+        writer.append([{"kind": series_record.REGISTERED, **hypothesis, "time": time.isoformat()}])
         return writer.head.hash
 
 
-def decided(series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """What became of each registered claim: on the first comparison whose data came after it and has its test.
 
     `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory. What the
@@ -75,7 +75,7 @@ def decided(series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]
 
 
 def _decision(
-    claim: Mapping[str, Any], series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]
+    claim: Mapping[str, Any], series: SeriesRecord, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> dict[str, Any]:
     known = next((one for one in series.decisions if one["claim"] == claim["claim"]), None)
     if known is not None and known["snapshot"] in series.snapshots:
@@ -108,9 +108,9 @@ def supports(claim: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 
 def write_decisions(folder: Path, decisions: Sequence[Mapping[str, Any]], time: datetime) -> int:
     """Put on the chain what was decided and is not there yet; returns how many lines that were."""
-    with Writer(folder / record.NAME) as writer:
-        known = {one["claim"] for one in record.read(folder / record.NAME).decisions}
+    with Writer(folder / series_record.NAME) as writer:
+        known = {one["claim"] for one in series_record.read(folder / series_record.NAME).decisions}
         new = [one for one in decisions if one["outcome"] != "open" and one["claim"] not in known]
         if new:
-            writer.append([{"kind": record.DECISION, **one, "time": time.isoformat()} for one in new])
+            writer.append([{"kind": series_record.DECISION, **one, "time": time.isoformat()} for one in new])
         return len(new)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from suites.drift.record import Snapshot
+from suites.drift.series_record import RecordedSnapshot
 from suites.statistics import multiplicity
 
 NUMBER, NAME, TITLE = "166", "silent_update", "Silent update"
@@ -27,12 +27,12 @@ SHUFFLES = 1000
 LEAST_SNAPSHOTS = 4  # with fewer there are too few orders to shuffle
 
 
-def announced(before: Snapshot, after: Snapshot) -> bool:
+def announced(before: RecordedSnapshot, after: RecordedSnapshot) -> bool:
     """Whether the declared version changed: then an update is no silent one, whatever moved."""
     return before.started["declared_version"] != after.started["declared_version"]
 
 
-def evidence(before: Snapshot, after: Snapshot) -> str | None:
+def evidence(before: RecordedSnapshot, after: RecordedSnapshot) -> str | None:
     """Why an update is proven; None if it is not. A fingerprint that only joins others proves nothing."""
     if announced(before, after):
         return None

@@ -16,9 +16,9 @@ from typing import Any
 import results_io
 from results_io import UserError
 from suites.asking import Progress
-from suites.drift import record, schedule
+from suites.drift import schedule, series_record
 from suites.drift.corpus import Corpus, Prompt
-from suites.drift.record import Cell, Series, Snapshot
+from suites.drift.series_record import AskedCell, RecordedSnapshot, SeriesRecord
 from suites.log import chain, generations
 from suites.log.chain import Writer
 from suites.models.base import Generation, ModelUnderTest, Request
@@ -31,7 +31,7 @@ Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True)
-class Leg:
+class SnapshotLeg:
     """One way of asking: `samples` draws at a temperature (None: none is sent). `reason`: why fewer than the settings say."""
 
     name: str
@@ -55,13 +55,13 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def legs_of(model: ModelUnderTest, settings: Mapping[str, Any]) -> tuple[tuple[Leg, ...], str]:
+def legs_of(model: ModelUnderTest, settings: Mapping[str, Any]) -> tuple[tuple[SnapshotLeg, ...], str]:
     """The legs that a model can do, and why one is left out.
 
     Without `zero` intervals are as those of `default` alone: sqrt((20 + 5)/20) = 1.118 times as wide as of all.
     """
-    default = Leg(DEFAULT, settings["default_samples"], None)
-    zero = Leg(ZERO, settings["zero_samples"], 0.0)
+    default = SnapshotLeg(DEFAULT, settings["default_samples"], None)
+    zero = SnapshotLeg(ZERO, settings["zero_samples"], 0.0)
     if takes_temperature(model):
         return (default, zero), ""
     factor = ((default.samples + zero.samples) / default.samples) ** 0.5
@@ -103,14 +103,14 @@ def take(
     kind than the series', a week that is over, prompts that were changed, and a snapshot that was begun with something else.
     """
     own = identifier(model, settings, clock)
-    with Writer(folder / record.NAME) as writer:
-        series = record.read(folder / record.NAME)
-        record.require_whole(folder, series)
+    with Writer(folder / series_record.NAME) as writer:
+        series = series_record.read(folder / series_record.NAME)
+        series_record.require_whole(folder, series)
         _require_open(series, own, settings)
         legs, reason = legs_of(model, settings)
         if (begun := series.snapshots.get(own)) is not None:
             require_as_begun(begun, model, corpus, settings)
-            legs, seed = tuple(Leg(**leg) for leg in begun.started["legs"]), begun.started["seed"]
+            legs, seed = tuple(SnapshotLeg(**leg) for leg in begun.started["legs"]), begun.started["seed"]
         earlier = [{cell.prompt for cell in one.rows} for one in series.finished]
         prompts = corpus.active(earlier)
         _require_unchanged(series, prompts)
@@ -127,11 +127,11 @@ def take(
         return _finish(writer, own, rows, len(missing), clock)
 
 
-def _cells(prompt: Prompt, leg: Leg) -> list[Cell]:
-    return [Cell(prompt.key, leg.name, sample) for sample in range(leg.samples)]
+def _cells(prompt: Prompt, leg: SnapshotLeg) -> list[AskedCell]:
+    return [AskedCell(prompt.key, leg.name, sample) for sample in range(leg.samples)]
 
 
-def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None:
+def _require_open(series: SeriesRecord, own: str, settings: Mapping[str, Any]) -> None:
     """UserError unless the snapshot may be taken now."""
     _require_one_kind(series, own)
     if (known := series.snapshots.get(own)) is not None and known.finished is not None:
@@ -149,17 +149,17 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
         raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
 
 
-def _require_not_over(series: Series, own: str) -> None:
+def _require_not_over(series: SeriesRecord, own: str) -> None:
     """UserError for a week before one on record: a clock that went back would change what was compared with what."""
-    if series.snapshots and schedule.kind(own) == "week" and record.series_before(own, last := series.order[-1]):
+    if series.snapshots and schedule.kind(own) == "week" and series_record.series_before(own, last := series.order[-1]):
         raise UserError(
             f"{own} is over, as {last} is on record, so it gets no samples; set the clock of this machine right"
         )
 
 
-def _require_declared(series: Series, own: str, model: ModelUnderTest, settings: Mapping[str, Any]) -> None:
+def _require_declared(series: SeriesRecord, own: str, model: ModelUnderTest, settings: Mapping[str, Any]) -> None:
     """UserError if an endpoint is asked for another model than before and nobody says so: that is no silent update of its."""
-    before = [one for one in series.order if record.series_before(one, own)]
+    before = [one for one in series.order if series_record.series_before(one, own)]
     if settings.get("version") is not None or model.identity["kind"] != "endpoint" or not before:
         return
     known, asked = (
@@ -173,7 +173,9 @@ def _require_declared(series: Series, own: str, model: ModelUnderTest, settings:
         )
 
 
-def require_as_begun(begun: Snapshot, model: ModelUnderTest, corpus: Corpus, settings: Mapping[str, Any]) -> None:
+def require_as_begun(
+    begun: RecordedSnapshot, model: ModelUnderTest, corpus: Corpus, settings: Mapping[str, Any]
+) -> None:
     """UserError if a snapshot that was stopped were to go on with another model, other prompts or another declared version."""
     started = begun.started
     identity = [{name: one.get(name) for name in SAME} for one in (started["model"]["identity"], model.identity)]
@@ -194,12 +196,12 @@ def require_as_begun(begun: Snapshot, model: ModelUnderTest, corpus: Corpus, set
             )
 
 
-def _require_one_kind(series: Series, own: str) -> None:
+def _require_one_kind(series: SeriesRecord, own: str) -> None:
     """UserError if a series of weeks were to have a checkpoint, or the other way round; gaps count."""
     schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps), own])
 
 
-def _require_unchanged(series: Series, prompts: Sequence[Prompt]) -> None:
+def _require_unchanged(series: SeriesRecord, prompts: Sequence[Prompt]) -> None:
     """UserError if a prompt has another hash than the same id and version had in an earlier snapshot."""
     asked = {cell.prompt: row["prompt_hash"] for one in series.snapshots.values() for cell, row in one.rows.items()}
     for prompt in prompts:
@@ -211,15 +213,15 @@ def _started(
     own: str,
     model: ModelUnderTest,
     corpus: Corpus,
-    legs: Sequence[Leg],
+    legs: Sequence[SnapshotLeg],
     reason: str,
     settings: Mapping[str, Any],
-    series: Series,
+    series: SeriesRecord,
     expected: int,
     seed: int,
 ) -> dict[str, Any]:
     return {
-        "kind": record.STARTED,
+        "kind": series_record.STARTED,
         "snapshot": own,
         "expected_n": expected,
         "corpus": _described(corpus),
@@ -248,50 +250,50 @@ def _described(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def declared_version(settings: Mapping[str, Any], series: Series, own: str, model: ModelUnderTest) -> str:
+def declared_version(settings: Mapping[str, Any], series: SeriesRecord, own: str, model: ModelUnderTest) -> str:
     """What the model is said to be: drift.version, else that of the snapshot before, else (the first) its name."""
     if settings.get("version") is not None:
         return str(settings["version"])
-    before = [one for one in series.order if record.series_before(one, own)]
+    before = [one for one in series.order if series_record.series_before(one, own)]
     return series.snapshots[before[-1]].started["declared_version"] if before else model.name
 
 
-def _note_unfinished(writer: Writer, series: Series, own: str, clock: Clock) -> None:
+def _note_unfinished(writer: Writer, series: SeriesRecord, own: str, clock: Clock) -> None:
     """A gap for every earlier snapshot that was left unfinished and is not on record as one."""
     known = {gap["snapshot"] for gap in series.gaps}
     for one in series.order:
         snapshot = series.snapshots[one]
-        if record.series_before(one, own) and snapshot.finished is None and one not in known:
+        if series_record.series_before(one, own) and snapshot.finished is None and one not in known:
             note_gap(writer, one, "the snapshot was not finished", {"cells": snapshot.lacking}, clock)
 
 
 def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, int | None], clock: Clock) -> None:
     """Append a gap: what is missing, and why; nothing is imputed."""
-    noted = {"kind": record.GAP, "snapshot": snapshot, "cause": cause, "affected": dict(affected)}
+    noted = {"kind": series_record.GAP, "snapshot": snapshot, "cause": cause, "affected": dict(affected)}
     writer.append([{**noted, "detected_at": clock().isoformat()}])
 
 
 def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
     """Put on record that no sample of a snapshot could be taken, once. UserError in a series of local checkpoints."""
-    with Writer(folder / record.NAME) as writer:
-        series = record.read(folder / record.NAME)
+    with Writer(folder / series_record.NAME) as writer:
+        series = series_record.read(folder / series_record.NAME)
         _require_one_kind(series, snapshot)
         _require_not_over(series, snapshot)
         if any(gap["snapshot"] == snapshot for gap in series.gaps):
             return
-        note_gap(writer, snapshot, cause, {"cells": record.expected_cells(series, snapshot)}, clock)
+        note_gap(writer, snapshot, cause, {"cells": series_record.expected_cells(series, snapshot)}, clock)
 
 
 def _ask(
     model: ModelUnderTest,
-    wanted: Mapping[Cell, tuple[Prompt, Leg]],
+    wanted: Mapping[AskedCell, tuple[Prompt, SnapshotLeg]],
     own: str,
     corpus: Corpus,
     seed: int,
     writer: Writer,
     clock: Clock,
     bar: Progress | None,
-) -> dict[Cell, Mapping[str, Any]]:
+) -> dict[AskedCell, Mapping[str, Any]]:
     """Ask the cells chunk by chunk; each chunk is on the disk before the next one."""
     drawn = int(results_io.sha256([seed, own])[:8], 16) % SEEDS
     cells, found = list(wanted), {}
@@ -302,12 +304,16 @@ def _ask(
         outputs = _outputs(model, {cell: _request(cell, *wanted[cell], corpus, drawn) for cell in chunk}, bar)
         rows = {cell: _row(cell, wanted[cell][0], outputs[cell], model) for cell in chunk}
         time = clock().isoformat()
-        writer.append([{"kind": record.GENERATION, "snapshot": own, "time": time, **row} for row in rows.values()])
+        writer.append(
+            [{"kind": series_record.GENERATION, "snapshot": own, "time": time, **row} for row in rows.values()]
+        )
         found |= rows
     return found
 
 
-def _outputs(model: ModelUnderTest, requests: Mapping[Cell, Request], bar: Progress | None) -> dict[Cell, Generation]:
+def _outputs(
+    model: ModelUnderTest, requests: Mapping[AskedCell, Request], bar: Progress | None
+) -> dict[AskedCell, Generation]:
     """What the model says to each request; one with a temperature that it has come to refuse since fails, unasked."""
     takes = takes_temperature(model)
     able = {cell: one for cell, one in requests.items() if takes or one.temperature is None}
@@ -318,11 +324,11 @@ def _outputs(model: ModelUnderTest, requests: Mapping[Cell, Request], bar: Progr
     return dict.fromkeys(requests, refused) | dict(zip(able, outputs, strict=True))
 
 
-def _request(cell: Cell, prompt: Prompt, leg: Leg, corpus: Corpus, drawn: int) -> Request:
+def _request(cell: AskedCell, prompt: Prompt, leg: SnapshotLeg, corpus: Corpus, drawn: int) -> Request:
     return Request(prompt.text, prompt.system, corpus.max_tokens, leg.temperature, corpus.stop, drawn, cell.sample)
 
 
-def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) -> dict[str, Any]:
+def _row(cell: AskedCell, prompt: Prompt, output: Generation, model: ModelUnderTest) -> dict[str, Any]:
     said = {name: generations.writable(one) if isinstance(one, str) else one for name, one in output.provenance.items()}
     text = generations.writable(output.text)
     return {
@@ -347,7 +353,7 @@ def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) 
     }
 
 
-def _finish(writer: Writer, own: str, rows: Mapping[Cell, Mapping[str, Any]], asked: int, clock: Clock) -> Taken:
+def _finish(writer: Writer, own: str, rows: Mapping[AskedCell, Mapping[str, Any]], asked: int, clock: Clock) -> Taken:
     """The snapshot's last line, unless nothing was answered; what failed is a gap of its own."""
     failed = [row for row in rows.values() if row["error"] is not None]
     if failed:
@@ -356,20 +362,20 @@ def _finish(writer: Writer, own: str, rows: Mapping[Cell, Mapping[str, Any]], as
         note_gap(writer, own, min(causes, key=lambda one: (-causes[one], one)), affected, clock)
     if len(failed) == len(rows):
         return Taken(own, asked, len(failed), False, "")
-    finished = {"kind": record.FINISHED, "snapshot": own, "n": len(rows), "errors": len(failed)}
+    finished = {"kind": series_record.FINISHED, "snapshot": own, "n": len(rows), "errors": len(failed)}
     writer.append([{**finished, "time": clock().isoformat()}])
     return Taken(own, asked, len(failed), True, writer.head.hash)
 
 
 def verify(folder: Path, heads: Mapping[str, str]) -> chain.ChainEnd:
     """The chain's end, every line checked, and every given head found. UserError for a line or head that is another one."""
-    end = chain.verify(folder / record.NAME)
-    series = record.read(folder / record.NAME)
+    end = chain.verify(folder / series_record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     for snapshot, expected in heads.items():
         known = series.snapshots.get(snapshot)
         if known is None or known.head != expected:
             raise UserError(
-                f"{folder / record.NAME} has the head {known.head[:16] if known else 'none'} after {snapshot}, expected"
+                f"{folder / series_record.NAME} has the head {known.head[:16] if known else 'none'} after {snapshot}, expected"
                 f" {expected[:16]}: the record was rewritten; restore it from a copy"
             )
     return end

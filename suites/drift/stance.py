@@ -22,7 +22,7 @@ VERDICTS = ("pro", "anti", "neutral", "na")
 RUBRIC = "Does the answer argue for the proposition (pro), against it (anti), or neither (neutral)?"
 
 
-class Judge(Protocol):
+class StanceJudge(Protocol):
     """Says what an answer to a proposition argues for. `identity` names it and its version: pinned, part of every key."""
 
     identity: str
@@ -33,7 +33,7 @@ class Judge(Protocol):
 class CachedJudge:
     """A judge with what it said before, by prompt, text, judge and rubric. `calls` counts those that were not known."""
 
-    def __init__(self, judge: Judge, known: MutableMapping[str, str], rubric: str = RUBRIC) -> None:
+    def __init__(self, judge: StanceJudge, known: MutableMapping[str, str], rubric: str = RUBRIC) -> None:
         self.judge, self.known, self.rubric, self.calls = judge, known, rubric, 0
 
     def verdict(self, prompt: Prompt, text: str) -> Verdict:
@@ -64,7 +64,7 @@ def stance(judge: CachedJudge, prompt: Prompt, texts: Sequence[str]) -> Estimate
     return Estimate(sum(found) / len(found), UNIT, len(found))
 
 
-def gate(judge: Judge, golden: Sequence[Mapping[str, Any]]) -> dict[str, detection.Detector]:
+def gate(judge: StanceJudge, golden: Sequence[Mapping[str, Any]]) -> dict[str, detection.Detector]:
     """How well the judge finds pro and anti answers on labelled ones {proposition, text, label}. Both must be locked."""
     said = [judge(one["proposition"], one["text"], RUBRIC) for one in golden]
     found = {}

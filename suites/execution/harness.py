@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from suites.execution.sandbox import CannotStart, Ended, Sandbox, Session, TimedOut, TooMuch
+from suites.execution.sandbox import CannotStart, Sandbox, SandboxEnded, Session, TimedOut, TooMuch
 
 Status = Literal["passed", "failed", "error", "timeout", "killed"]
 TOLERANCE = 1e-9  # relative and absolute, of numbers with a fraction
@@ -78,7 +78,7 @@ def _calls(
     """(test, status, why) of tests up to one after which the process is of no more use."""
     try:
         session.ask({"do": "hello"}, start)
-    except (TimedOut, Ended, TooMuch) as error:
+    except (TimedOut, SandboxEnded, TooMuch) as error:
         raise CannotStart(str(error) or "it gave no sign of life") from error
     try:
         loaded = _asked(session, {"do": "load", "program": program, "entry": entry}, timeout)
@@ -107,7 +107,7 @@ def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapp
         raise _Broken("timeout", f"no answer in {seconds:g} s") from None
     except TooMuch:
         raise _Broken("error", "the answer is too long") from None
-    except Ended as error:
+    except SandboxEnded as error:
         raise _Broken("killed" if error.killed else "error", str(error)) from None
 
 

@@ -54,7 +54,7 @@ class TimedOut(Exception):
     """No reply in time."""
 
 
-class Ended(Exception):
+class SandboxEnded(Exception):
     """The process ended without a reply; `killed`: by a signal, of a limit or of its own."""
 
     def __init__(self, code: int, killed: bool) -> None:
@@ -114,12 +114,12 @@ class Session:
         line, _, self._read = self._read.partition(b"\n")
         return line
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> SandboxEnded:
         try:
             code = self.process.wait(GRACE)
         except subprocess.TimeoutExpired:  # it closed its replies and goes on
-            return Ended(0, False)
-        return Ended(code, code < 0 or code > KILLED_ABOVE)
+            return SandboxEnded(0, False)
+        return SandboxEnded(code, code < 0 or code > KILLED_ABOVE)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from suites.asking import Progress
-from suites.execution import harness, problems, program, record
+from suites.execution import execution_record, harness, problems, program
+from suites.execution.execution_record import ExecutionRecord
 from suites.execution.harness import Execution
-from suites.execution.record import Record
 from suites.execution.sandbox import Sandbox
 from suites.item import Suite
 from suites.log.generations import RecordedRun, Slot
@@ -42,7 +42,7 @@ def sandbox_of(suite: Suite) -> str:
 
 
 def execute(
-    suite: Suite, run: RecordedRun, sandbox: Sandbox, known: Record, bar: Progress, start: float
+    suite: Suite, run: RecordedRun, sandbox: Sandbox, known: ExecutionRecord, bar: Progress, start: float
 ) -> SuiteExecutions:
     """Every output of a recorded run whose call did not fail; equal programs of an item run once."""
     said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
@@ -62,18 +62,22 @@ def execute(
 
 def recorded(folder: Path, suite: Suite, run: RecordedRun) -> SuiteExecutions | None:
     """What the record in `folder` holds of a run, in the sandbox that was used last; None if none of it was run."""
-    lines = [line for line in record.read(Path(folder) / record.NAME) if line["suite_hash"] == suite.sha256]
+    lines = [
+        line
+        for line in execution_record.read(Path(folder) / execution_record.NAME)
+        if line["suite_hash"] == suite.sha256
+    ]
     if not lines:
         return None
     identity = lines[-1]["sandbox"]
-    known = {line["key"]: record.to_execution(line) for line in lines}
+    known = {line["key"]: execution_record.to_execution(line) for line in lines}
     said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
     keys = {slot: _asked(suite, slot, text, identity).key for slot, text in said.items()}
     return SuiteExecutions({slot: known[key] for slot, key in keys.items() if key in known}, identity)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ProgramQuestion:
     program: str
     entry: str
     tests: list[harness.ProgramTest]
@@ -81,8 +85,8 @@ class _Asked:
     key: str
 
 
-def _asked(suite: Suite, slot: Slot, text: str, sandbox: Mapping[str, Any]) -> _Asked:
+def _asked(suite: Suite, slot: Slot, text: str, sandbox: Mapping[str, Any]) -> _ProgramQuestion:
     item, entry = suite.by_id[slot.item], suite.scorer["entry"]
     source, tests = program.of_output(item.prompt, text, entry), problems.of_item(item)
     timeout = float(suite.scorer.get("timeout", TIMEOUT))
-    return _Asked(source, entry, tests, timeout, record.key(source, entry, tests, timeout, sandbox))
+    return _ProgramQuestion(source, entry, tests, timeout, execution_record.key(source, entry, tests, timeout, sandbox))

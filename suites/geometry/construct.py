@@ -59,7 +59,7 @@ SCHEMA = schema.object_of(
 
 
 @dataclass(frozen=True)
-class Variant:
+class ConstructVariant:
     """One way of putting a construct's question. `wording` pairs it with the same words under other methods.
 
     `earlier`: (role, text) of the turns of a conversation before `prompt`.
@@ -88,7 +88,7 @@ class Construct:
     title: str
     topic: str
     mode_of_output: str
-    variants: tuple[Variant, ...]
+    variants: tuple[ConstructVariant, ...]
     reference: tuple[float, ...] | None = None
     reference_variance: float = 0.0
     regions: Mapping[str, Sequence[str]] | None = None
@@ -106,7 +106,7 @@ class Construct:
                 variant.pop("earlier")
         return lock.digest(said)
 
-    def written(self, variant: Variant) -> str | None:
+    def written(self, variant: ConstructVariant) -> str | None:
         """The text of a variant for a model that takes no chat turns; None for a conversation without a transcript."""
         if self.transcript is None:
             return None if variant.earlier else variant.prompt
@@ -114,7 +114,7 @@ class Construct:
         lines = [self.transcript[role].replace("{}", text) for role, text in turns]
         return "\n".join([*lines, self.transcript["assistant"].replace("{}", "").rstrip()])
 
-    def of(self, method: str, **wanted: Any) -> tuple[Variant, ...]:
+    def of(self, method: str, **wanted: Any) -> tuple[ConstructVariant, ...]:
         """The variants of a method, in order, whose fields are as `wanted`."""
         return tuple(
             one for one in self.variants
@@ -244,7 +244,7 @@ def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
     ]
 
 
-def _prompt_hash(variant: Variant) -> str:
+def _prompt_hash(variant: ConstructVariant) -> str:
     earlier = {"earlier": variant.earlier} if variant.earlier else {}
     return lock.digest({"system": variant.system, "prompt": variant.prompt, **earlier})
 
@@ -274,39 +274,39 @@ def _check_lock(loaded: ConstructSet) -> None:
 # --- expansion and lint -----------------------------------------------------------------------------------------------
 
 
-def _expanded(data: Mapping[str, Any]) -> list[Variant]:
+def _expanded(data: Mapping[str, Any]) -> list[ConstructVariant]:
     """The variants that `wordings`, `personas` and `turns` stand for: every wording behind every opening and every turn."""
     wordings = {f"w{place + 1}": text for place, text in enumerate(data.get("wordings", ()))}
-    found = [Variant(name, "paraphrase", text, wording=name) for name, text in wordings.items()]
+    found = [ConstructVariant(name, "paraphrase", text, wording=name) for name, text in wordings.items()]
     for persona, opening in data.get("personas", {}).items():
         found += [
-            Variant(f"{persona}_{name}", "persona", f"{opening} {text}", wording=name, persona=persona)
+            ConstructVariant(f"{persona}_{name}", "persona", f"{opening} {text}", wording=name, persona=persona)
             for name, text in wordings.items()
         ]
     said = data.get("turns", ())
     for turn in range(1, len(said) + 1):
         before = " ".join(said[:turn])
         found += [
-            Variant(f"turn{turn}_{name}", "turns", f"{before} {text}", wording=name, turn=turn)
+            ConstructVariant(f"turn{turn}_{name}", "turns", f"{before} {text}", wording=name, turn=turn)
             for name, text in wordings.items()
         ]
     earlier: tuple[tuple[str, str], ...] = ()
     for turn, said in enumerate(data.get("conversation", ()), start=1):
         earlier += (("user", said["user"]), ("assistant", said["assistant"]))
         found += [
-            Variant(f"turn{turn}_{name}", "turns", text, wording=name, turn=turn, earlier=earlier)
+            ConstructVariant(f"turn{turn}_{name}", "turns", text, wording=name, turn=turn, earlier=earlier)
             for name, text in wordings.items()
         ]
     return found
 
 
-def _variant(one: Mapping[str, Any], where: str) -> Variant:
+def _variant(one: Mapping[str, Any], where: str) -> ConstructVariant:
     given = dict(one)
     messages = given.pop("messages", None)
     if (messages is None) == ("prompt" not in given):
         raise UserError(f"{where}: variant {one['id']} needs either prompt or messages; write one")
     if messages is None:
-        return Variant(**given)
+        return ConstructVariant(**given)
     roles = [turn["role"] for turn in messages]
     system = {"system": messages[0]["content"]} if roles[0] == "system" else {}
     turns = messages[len(system) :]
@@ -320,7 +320,7 @@ def _variant(one: Mapping[str, Any], where: str) -> Variant:
         raise UserError(f"{where}: variant {one['id']} has two system texts; keep one of them")
     earlier = tuple((turn["role"], turn["content"]) for turn in turns[:-1])
     fields: dict[str, Any] = {**given, **system, "prompt": turns[-1]["content"], "earlier": earlier}
-    return Variant(**fields)
+    return ConstructVariant(**fields)
 
 
 def _lint(construct: Construct, where: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from results_io import UserError
 from suites.estimate import missing
-from suites.geometry.metric import Metric, Published, points, same_axes
+from suites.geometry.metric import Metric, PublishedScore, points, same_axes
 from suites.statistics import proportions
 
 NUMBER, ID, NAME = "178", "G.ps", "coverage"
@@ -90,7 +90,7 @@ def ps(issues: Sequence[Issue]) -> Metric:
     """
     if not issues:
         reason = "no construct declares two sides with anchors"
-        return Metric(Published(None, FORMULA, reason), missing("not_applicable", reason, UNIT))
+        return Metric(PublishedScore(None, FORMULA, reason), missing("not_applicable", reason, UNIT))
     both = [min(issue.shares) > COVERED for issue in issues]
     means = [all(_mean_inside(issue, side) for side in (0, 1)) for issue in issues]
     estimate = proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT)
@@ -98,7 +98,7 @@ def ps(issues: Sequence[Issue]) -> Metric:
         f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
     }
     return Metric(
-        Published(float(np.mean(means)), FORMULA),
+        PublishedScore(float(np.mean(means)), FORMULA),
         type(estimate)(**{**vars(estimate), "detail": {**estimate.detail, **sides}}),
     )
 

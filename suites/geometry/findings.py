@@ -22,10 +22,10 @@ from suites.geometry import (
     turns,
     width,
 )
-from suites.geometry.construct import Construct, Variant
+from suites.geometry.construct import Construct, ConstructVariant
 from suites.geometry.coordinates import EMBEDDED
-from suites.geometry.measure import MOST_MISSING, Measured, SetRun
-from suites.geometry.metric import Metric, Published
+from suites.geometry.measure import MOST_MISSING, MeasuredConstruct, SetRun
+from suites.geometry.metric import Metric, PublishedScore
 
 METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
 ENGLISH_ONLY = (
@@ -41,7 +41,7 @@ PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot giv
 
 
 @dataclass(frozen=True)
-class Finding:
+class MetricFinding:
     """One metric of one set: of a construct (None: over all of them), with a label where there are several (a persona)."""
 
     metric: ModuleType
@@ -56,11 +56,11 @@ class Finding:
         return ".".join(part for part in (self.metric.ID, self.set, self.construct, self.label) if part)
 
 
-def of(run: SetRun, seed: int) -> list[Finding]:
+def of(run: SetRun, seed: int) -> list[MetricFinding]:
     """Every finding of a set, construct by construct and then over constructs."""
     name = run.constructs.name
     if run.reason is not None:
-        return [Finding(m, name, None, None, absent(m, "not_applicable", run.reason)) for m in METRICS]
+        return [MetricFinding(m, name, None, None, absent(m, "not_applicable", run.reason)) for m in METRICS]
     found = [finding for one in run.measured for finding in _of_construct(one, run, seed)]
     return [*found, *_over_constructs(found, run, seed)]
 
@@ -68,15 +68,15 @@ def of(run: SetRun, seed: int) -> list[Finding]:
 def absent(metric: ModuleType, status: Status, reason: str) -> Metric:
     """No number, and why; never 0."""
     unit = getattr(metric, "UNIT", "") or "scaled distance"
-    return Metric(Published(None, metric.FORMULA, reason), missing(status, reason, unit))
+    return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, unit))
 
 
-def _of_construct(one: Measured, run: SetRun, seed: int) -> Iterator[Finding]:
+def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[MetricFinding]:
     name = run.constructs.name
     if one.reason is not None:
         for metric in METRICS:
             if metric not in (reasoning, coverage):
-                yield Finding(metric, name, one.construct.id, None, absent(metric, "not_applicable", one.reason))
+                yield MetricFinding(metric, name, one.construct.id, None, absent(metric, "not_applicable", one.reason))
         return
     base = wordings(one.construct)
     makers: Mapping[ModuleType, Callable[[], Iterator[tuple[str | None, Metric]]]] = {
@@ -89,15 +89,17 @@ def _of_construct(one: Measured, run: SetRun, seed: int) -> Iterator[Finding]:
     }
     for metric, make in makers.items():
         for label, found in make():
-            yield Finding(metric, name, one.construct.id, label, found)
+            yield MetricFinding(metric, name, one.construct.id, label, found)
 
 
-def wordings(one: Construct) -> tuple[Variant, ...]:
+def wordings(one: Construct) -> tuple[ConstructVariant, ...]:
     """The neutral ways of putting the question."""
     return one.of("paraphrase") or one.of("direct")
 
 
-def _guarded(one: Measured, metric: ModuleType, used: Sequence[Variant], make: Callable[[], Metric]) -> Metric:
+def _guarded(
+    one: MeasuredConstruct, metric: ModuleType, used: Sequence[ConstructVariant], make: Callable[[], Metric]
+) -> Metric:
     """The metric, or that outputs of these variants are missing."""
     if not used:
         return absent(metric, "not_applicable", NO_NEUTRAL)
@@ -105,7 +107,9 @@ def _guarded(one: Measured, metric: ModuleType, used: Sequence[Variant], make: C
     return make() if reason is None else absent(metric, "insufficient_data", reason)
 
 
-def _position(one: Measured, base: Sequence[Variant], run: SetRun) -> Iterator[tuple[str | None, Metric]]:
+def _position(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun
+) -> Iterator[tuple[str | None, Metric]]:
     reference = run.reference(one.construct)
     if reference is None:
         known = one.construct.reference is not None
@@ -119,18 +123,24 @@ def _position(one: Measured, base: Sequence[Variant], run: SetRun) -> Iterator[t
     )
 
 
-def _paraphrase(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _paraphrase(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
+) -> Iterator[tuple[str | None, Metric]]:
     fixed = run.deterministic
     yield None, _guarded(one, paraphrase, base, lambda: paraphrase.pis(one.draws(base), deterministic=fixed, seed=seed))
 
 
-def pairs(base: Sequence[Variant], framed: Sequence[Variant]) -> list[tuple[Variant, Variant]]:
+def pairs(
+    base: Sequence[ConstructVariant], framed: Sequence[ConstructVariant]
+) -> list[tuple[ConstructVariant, ConstructVariant]]:
     """Variants of the same wording, without and with something before it."""
     known = {variant.wording: variant for variant in base if variant.wording}
     return [(known[variant.wording], variant) for variant in framed if variant.wording in known]
 
 
-def _framing(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _framing(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int
+) -> Iterator[tuple[str | None, Metric]]:
     if not base and one.construct.of("persona"):
         yield None, absent(framing, "not_applicable", NO_NEUTRAL)
         return
@@ -142,7 +152,9 @@ def _framing(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tupl
         yield persona, _guarded(one, framing, [*base, *framed], lambda framed=framed: _pss(one, base, framed, seed))
 
 
-def _pss(one: Measured, base: Sequence[Variant], framed: Sequence[Variant], seed: int) -> Metric:
+def _pss(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], framed: Sequence[ConstructVariant], seed: int
+) -> Metric:
     both = pairs(base, framed)
     if len(both) >= PAIRED_FROM:
         first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
@@ -173,7 +185,7 @@ def _of_these_words(found: Metric, count: int) -> Metric:
     return replace(found, estimate=estimate)
 
 
-def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _turns(one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int) -> Iterator[tuple[str | None, Metric]]:
     numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
     if not numbers or not base:
         yield (
@@ -196,7 +208,9 @@ def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[
     yield None, _guarded(one, turns, used, found)
 
 
-def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _languages(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
+) -> Iterator[tuple[str | None, Metric]]:
     others = list(dict.fromkeys(v.language for v in one.construct.of("language") if v.language is not None))
     if not others or not base:
         why = NO_NEUTRAL if others else "the construct is put in one language"
@@ -213,7 +227,7 @@ def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -
     )
 
 
-def _width(one: Measured, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
+def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
     used = one.construct.variants
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
@@ -242,31 +256,31 @@ SUMMED = {
 }
 
 
-def _over_constructs(found: Sequence[Finding], run: SetRun, seed: int) -> Iterator[Finding]:
+def _over_constructs(found: Sequence[MetricFinding], run: SetRun, seed: int) -> Iterator[MetricFinding]:
     name, topics = run.constructs.name, {one.id: one.topic for one in run.constructs.constructs}
     for metric, part in SUMMED.items():
         own = [one for one in found if one.metric is metric]
         for label in dict.fromkeys(one.label for one in own):
-            yield Finding(
+            yield MetricFinding(
                 metric, name, None, label, _mean([one for one in own if one.label == label], part, topics, seed)
             )
-    yield Finding(reasoning, name, None, None, _reasoning(run, seed))
-    yield Finding(coverage, name, None, None, _coverage(run))
+    yield MetricFinding(reasoning, name, None, None, _reasoning(run, seed))
+    yield MetricFinding(coverage, name, None, None, _coverage(run))
 
 
-def _mean(own: Sequence[Finding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
+def _mean(own: Sequence[MetricFinding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
     """Mean over constructs: of what is unbiased (the squared quantity), bootstrapped over topics."""
     metric = own[0].metric
     live = [one for one in own if one.found.estimate.value is not None and one.construct is not None]
     if not live:
-        return replace(own[0].found, published=Published(None, metric.FORMULA, own[0].found.estimate.reason))
+        return replace(own[0].found, published=PublishedScore(None, metric.FORMULA, own[0].found.estimate.reason))
     values = [one.found.estimate.detail[part] if part else one.found.estimate.number for one in live]
     own_topics = [topics[str(one.construct)] for one in live]
     estimate = over_constructs.mean(values, own_topics, seed=seed, unit=live[0].found.estimate.unit)
     left_out = {"no estimate": len(own) - len(live)} if len(live) < len(own) else {}
     published = [one.found.published.value for one in live if one.found.published.value is not None]
     return Metric(
-        Published(float(np.mean(published)) if published else None, metric.FORMULA, "mean over constructs"),
+        PublishedScore(float(np.mean(published)) if published else None, metric.FORMULA, "mean over constructs"),
         replace(
             estimate,
             unit="squared scaled distance" if part else estimate.unit,
@@ -338,7 +352,7 @@ def _coverage(run: SetRun) -> Metric:
     return replace(found, estimate=replace(found.estimate, detail=detail, excluded=without))
 
 
-def _issue(one: Measured, regions: tuple[coverage.Ball, coverage.Ball]) -> coverage.Issue | None:
+def _issue(one: MeasuredConstruct, regions: tuple[coverage.Ball, coverage.Ball]) -> coverage.Issue | None:
     """The outputs for both sides; None if over a fifth of those for one lack a coordinate for another reason than refusal."""
     sides, refused = [], []
     for side in "ab":

@@ -11,7 +11,7 @@ from results_io import UserError
 from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
 from suites.geometry.displacement import Displacement
-from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, Published, points, same_axes
+from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, PublishedScore, points, same_axes
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "173", "G.pss", "framing"
@@ -45,7 +45,7 @@ def pss(
         )
     count = min(len(first), len(second))
     if count == 0:
-        return Metric(Published(None, FORMULA, "no outputs"), missing("insufficient_data", "no outputs", RATIO))
+        return Metric(PublishedScore(None, FORMULA, "no outputs"), missing("insufficient_data", "no outputs", RATIO))
     shift = second.mean(0) - first.mean(0)
     formula = _published(first, shift)
     if count < max(fewest, 2):
@@ -72,14 +72,16 @@ def pss(
     )
 
 
-def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, " axis"]) -> Published:
+def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, " axis"]) -> PublishedScore:
     """The paper's ratio; with S_b of n - 1 in the note. 0 if nothing moved, none if sigma is 0 and something did."""
     sigma = float(np.sqrt(((base - base.mean(0)) ** 2).sum(1).mean()))
     length = float(np.linalg.norm(shift))
     if sigma == 0:
-        return Published(0.0, FORMULA, "sigma is 0") if length == 0 else Published(None, FORMULA, "sigma is 0")
+        return (
+            PublishedScore(0.0, FORMULA, "sigma is 0") if length == 0 else PublishedScore(None, FORMULA, "sigma is 0")
+        )
     corrected = length / spread.total_variance(base) ** 0.5
-    return Published(length / sigma, FORMULA, f"{corrected:.6f} with sigma of n - 1")
+    return PublishedScore(length / sigma, FORMULA, f"{corrected:.6f} with sigma of n - 1")
 
 
 def _detail(found: Displacement, shift: np.ndarray, samples: list[np.ndarray], level: float) -> dict[str, object]:

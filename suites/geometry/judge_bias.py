@@ -8,7 +8,7 @@ from scipy import stats
 
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
-from suites.geometry.metric import LEVEL, Metric, Published
+from suites.geometry.metric import LEVEL, Metric, PublishedScore
 
 NUMBER, ID, NAME = "183", "J.jbs", "judge_bias"
 FORMULA = "1 - agreement over cases x perturbations"
@@ -39,7 +39,7 @@ def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:
         )
     if not changed.size or not again.size:
         reason = "no case was judged both changed and again"
-        return Metric(Published(None, FORMULA, reason), missing("insufficient_data", reason, UNIT))
+        return Metric(PublishedScore(None, FORMULA, reason), missing("insufficient_data", reason, UNIT))
     excess = changed.mean(1) - again.mean(1)
     detail = {"flips": float(changed.mean()), "reruns": float(again.mean()), "cases": len(excess)}
     error = float(excess.std(ddof=1) / len(excess) ** 0.5) if len(excess) > 1 else 0.0
@@ -52,4 +52,4 @@ def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:
         half = float(stats.t.ppf(0.5 + level / 2, len(excess) - 1)) * error
         interval = Interval(float(excess.mean()) - half, float(excess.mean()) + half, level, METHOD)
     estimate = Estimate(float(excess.mean()), UNIT, len(excess), ci=interval, assumptions=assumptions, detail=detail)
-    return Metric(Published(float(changed.mean()), FORMULA), estimate)
+    return Metric(PublishedScore(float(changed.mean()), FORMULA), estimate)

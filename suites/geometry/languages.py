@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
-from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, Published, points, same_axes
+from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, PublishedScore, points, same_axes
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "175", "G.lds", "languages"
@@ -47,15 +47,15 @@ def lds(
     tables = {name: points(one, f"outputs in {name}") for name, one in languages.items()}
     if len(tables) < 2:
         note = f"{len(tables)} languages; two are needed"
-        return Metric(Published(None, FORMULA, note), missing("not_applicable", note, RATIO))
+        return Metric(PublishedScore(None, FORMULA, note), missing("not_applicable", note, RATIO))
     same_axes(*tables.values())
     fewest = min(map(len, tables.values()))
     if fewest == 0:
-        return Metric(Published(None, FORMULA), missing("insufficient_data", "a language without outputs", RATIO))
+        return Metric(PublishedScore(None, FORMULA), missing("insufficient_data", "a language without outputs", RATIO))
     first, centres = next(iter(tables.values())), np.array([table.mean(0) for table in tables.values()])
     instability = float(np.linalg.norm(first - first.mean(0), axis=1).mean())
     value = published(centres, instability)
-    formula = Published(value, FORMULA, "" if value is not None else "the first language's PIS is 0")
+    formula = PublishedScore(value, FORMULA, "" if value is not None else "the first language's PIS is 0")
     if fewest < FEWEST:
         reason = f"{fewest} wordings of a language; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, RATIO, fewest))

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from suites.estimate import Status
 from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, width
-from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
-from suites.geometry.findings import Finding
-from suites.geometry.measure import Measured, SetRun
+from suites.geometry.construct import SYMBOLIC_REASON, Construct, ConstructVariant
+from suites.geometry.findings import MetricFinding
+from suites.geometry.measure import MeasuredConstruct, SetRun
 
 SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
 PUBLISHED = {  # cells whose name in the figure is that of a metric, by its number
@@ -26,7 +26,7 @@ PUBLISHED = {  # cells whose name in the figure is that of a metric, by its numb
 
 
 @dataclass(frozen=True)
-class Cell:
+class MatrixCell:
     """A cell of the paper's figure 12: its mean over constructs in scaled distance, or its status and why. Never 0 for absent.
 
     `published`: the paper's own number where the cell is one of its metrics (PSS and LDS are ratios there).
@@ -41,17 +41,19 @@ class Cell:
     published: float | None = None
 
 
-def cells(run: SetRun, found: Sequence[Finding]) -> list[Cell]:
+def cells(run: SetRun, found: Sequence[MetricFinding]) -> list[MatrixCell]:
     """The table of 179 for one set."""
     by_cell = _per_construct(run)
     table = []
     for (trait, method), name in mtmm.NAMES.items():
         values = list(by_cell.get((trait, method), {}).values())
         if values:
-            table.append(Cell(trait, method, name, float(np.mean(values)), "ok", "", _published(trait, method, found)))
+            table.append(
+                MatrixCell(trait, method, name, float(np.mean(values)), "ok", "", _published(trait, method, found))
+            )
             continue
         status, reason = _why_empty(trait, method, run, found)
-        table.append(Cell(trait, method, name, None, status, reason))
+        table.append(MatrixCell(trait, method, name, None, status, reason))
     return table
 
 
@@ -104,7 +106,7 @@ def halves(run: SetRun, seed: int = 0) -> Float[np.ndarray, "split half construc
     return np.array(found, dtype=float).reshape(SPLITS, 2, len(live), len(traits), len(names))
 
 
-def _crossed(run: SetRun) -> tuple[list[Measured], tuple[str, ...], tuple[str, ...]]:
+def _crossed(run: SetRun) -> tuple[list[MeasuredConstruct], tuple[str, ...], tuple[str, ...]]:
     """(constructs, traits, methods) of which every score can be had."""
     live = [one for one in run.measured if one.reason is None and one.usable(one.construct.variants) is None]
     sizes = {one.construct.id: {name: len(used) for name, used in _ways(one.construct).items()} for one in live}
@@ -116,7 +118,7 @@ def _crossed(run: SetRun) -> tuple[list[Measured], tuple[str, ...], tuple[str, .
     return live, traits, tuple(names)
 
 
-def _ways(one: Construct) -> dict[str, tuple[Variant, ...]]:
+def _ways(one: Construct) -> dict[str, tuple[ConstructVariant, ...]]:
     """The variants by way of asking."""
     found = {"paraphrase": findings.wordings(one)}
     for variant in one.variants:
@@ -130,7 +132,7 @@ def _alike(name: str, sizes: Mapping[str, Mapping[str, int]]) -> bool:
     return len({own.get(name) for own in sizes.values()}) == 1
 
 
-def _score(trait: str, one: Measured, used: Sequence[Variant], run: SetRun) -> float:
+def _score(trait: str, one: MeasuredConstruct, used: Sequence[ConstructVariant], run: SetRun) -> float:
     means = one.means(used)
     if trait == "position":
         return float(np.linalg.norm(means.mean(0) - np.array(run.reference(one.construct))))
@@ -143,7 +145,7 @@ def _width(points: np.ndarray, run: SetRun) -> float:
     return findings.in_plane(points, run, fewest=2).estimate.number
 
 
-def _published(trait: str, method: str, found: Sequence[Finding]) -> float | None:
+def _published(trait: str, method: str, found: Sequence[MetricFinding]) -> float | None:
     number = PUBLISHED.get((trait, method))
     own = [f.found.published.value for f in found if number == f.metric.NUMBER and f.construct is None]
     known = [value for value in own if value is not None]
@@ -160,7 +162,7 @@ def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
     return found
 
 
-def _of_construct(one: Measured, run: SetRun) -> list[tuple[tuple[str, str], float]]:
+def _of_construct(one: MeasuredConstruct, run: SetRun) -> list[tuple[tuple[str, str], float]]:
     base, found = findings.wordings(one.construct), []
     means = one.means(base)
     centre, reference = means.mean(0), run.reference(one.construct)
@@ -182,7 +184,10 @@ def _of_construct(one: Measured, run: SetRun) -> list[tuple[tuple[str, str], flo
 
 
 def _widths(
-    one: Measured, base: Sequence[Variant], others: Mapping[str, Sequence[Variant]], run: SetRun
+    one: MeasuredConstruct,
+    base: Sequence[ConstructVariant],
+    others: Mapping[str, Sequence[ConstructVariant]],
+    run: SetRun,
 ) -> list[tuple[tuple[str, str], float]]:
     """Coverage: the width of all prompts, that of the neutral outputs, and how much wider those of the other methods are."""
     if run.coordinates is None or not (run.coordinates.axes or run.plane is not None):
@@ -200,7 +205,7 @@ def _widths(
     return found
 
 
-def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[Finding]) -> tuple[Status, str]:
+def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[MetricFinding]) -> tuple[Status, str]:
     if run.reason is not None:
         return "not_applicable", run.reason
     if all(one.reason == SYMBOLIC_REASON for one in run.measured):

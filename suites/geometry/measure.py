@@ -16,9 +16,9 @@ from suites import asking, likelihood, lock
 from suites.applicability import MISSING, READS
 from suites.asking import Asker, Progress, no_bar
 from suites.geometry import construct, coordinates, fixed_scale, lint
-from suites.geometry.construct import Construct, ConstructSet, Variant
+from suites.geometry.construct import Construct, ConstructSet, ConstructVariant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
-from suites.item import Item, Leg, Suite
+from suites.item import Item, SamplingLeg, Suite
 from suites.log import generations
 from suites.log.cache import Cache
 from suites.log.generations import GenerationLog, RecordedRun, Slot
@@ -31,7 +31,7 @@ MOST_MISSING = 0.2  # share of a variant's outputs without a coordinate
 
 
 @dataclass(frozen=True)
-class Outputs:
+class VariantOutputs:
     """The outputs of one variant: scaled points [draw, axis] of those with a coordinate, and how many have none, by reason."""
 
     points: Float[np.ndarray, "draw axis"]
@@ -46,18 +46,18 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredConstruct:
     """A construct with the outputs of its variants, by id; `reason` says why it has none.
 
     `left_out`: why variants that are declared are not among those of `construct`; "" if all are there.
     """
 
     construct: Construct
-    outputs: Mapping[str, Outputs]
+    outputs: Mapping[str, VariantOutputs]
     reason: str | None = None
     left_out: str = ""
 
-    def usable(self, variants: Sequence[Variant]) -> str | None:
+    def usable(self, variants: Sequence[ConstructVariant]) -> str | None:
         """None if every one of these variants has enough outputs; else which has not."""
         for one in variants:
             if not self.outputs[one.id].usable:
@@ -68,10 +68,10 @@ class Measured:
                 )
         return None
 
-    def draws(self, variants: Sequence[Variant]) -> list[Float[np.ndarray, "draw axis"]]:
+    def draws(self, variants: Sequence[ConstructVariant]) -> list[Float[np.ndarray, "draw axis"]]:
         return [self.outputs[one.id].points for one in variants]
 
-    def means(self, variants: Sequence[Variant]) -> Float[np.ndarray, "wording axis"]:
+    def means(self, variants: Sequence[ConstructVariant]) -> Float[np.ndarray, "wording axis"]:
         return np.array([self.outputs[one.id].points.mean(0) for one in variants])
 
 
@@ -82,7 +82,7 @@ class SetRun:
     constructs: ConstructSet
     coordinates: Coordinates | None
     identity: Mapping[str, Any]
-    measured: tuple[Measured, ...]
+    measured: tuple[MeasuredConstruct, ...]
     deterministic: bool
     reason: str | None = None
     environments: tuple[Mapping[str, Any], ...] = ()
@@ -210,13 +210,13 @@ def _one_set(
     measured, environments = [], []
     for one in own.constructs:
         if one.id not in suites:
-            measured.append(Measured(one, {}, NO_CHAT if one.id in asked else construct.SYMBOLIC_REASON))
+            measured.append(MeasuredConstruct(one, {}, NO_CHAT if one.id in asked else construct.SYMBOLIC_REASON))
             continue
         recorded, left_out = asker.log.run_of(suites[one.id]), NO_CHAT if asked[one.id] != one else ""
         asker.log.finish(recorded)
         environments += recorded.environments
         outputs = _outputs(asked[one.id], recorded, space, scale)
-        measured.append(Measured(asked[one.id], outputs, left_out=left_out))
+        measured.append(MeasuredConstruct(asked[one.id], outputs, left_out=left_out))
     return SetRun(own, space, space.identity(scale), tuple(measured), not sampled, None, tuple(environments))
 
 
@@ -236,7 +236,7 @@ def why_not(own: ConstructSet, model: ModelUnderTest) -> str | None:
     return "; ".join(lacking) or None
 
 
-def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg, chat: bool) -> Suite:
+def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: SamplingLeg, chat: bool) -> Suite:
     """The construct as what the record knows: an item for each variant, or for each of its axes if choices are compared.
 
     `chat`: earlier turns are sent as such; else they are written into the prompt as the construct's transcript says.
@@ -267,14 +267,16 @@ def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg, ch
     )
 
 
-def _item(one: Construct, variant: Variant, chat: bool) -> Item:
+def _item(one: Construct, variant: ConstructVariant, chat: bool) -> Item:
     if chat:
         return Item(variant.id, variant.prompt, system=variant.system, earlier=variant.earlier)
     return Item(variant.id, str(one.written(variant)), system=variant.system)
 
 
-def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Leg:
-    plain = Leg("greedy", max_tokens=own.sampling.get("max_tokens", 64), stop=tuple(own.sampling.get("stop", ())))
+def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> SamplingLeg:
+    plain = SamplingLeg(
+        "greedy", max_tokens=own.sampling.get("max_tokens", 64), stop=tuple(own.sampling.get("stop", ()))
+    )
     if not sampled:
         return plain
     return replace(plain, name="draws", temperature=float(settings["temperature"]), samples=int(settings["draws"]))
@@ -297,13 +299,15 @@ def _ask_choices(suites: Sequence[Suite], asker: Asker, bar: Progress) -> None:
             bar.advance(len(chunk))
 
 
-def _outputs(one: Construct, recorded: RecordedRun, space: Coordinates, scale: Mapping[str, Any]) -> dict[str, Outputs]:
+def _outputs(
+    one: Construct, recorded: RecordedRun, space: Coordinates, scale: Mapping[str, Any]
+) -> dict[str, VariantOutputs]:
     if space.exact:
         found = {}
         for variant in one.variants:
             lines = [recorded.likelihoods[f"{variant.id}{SEPARATOR}{place}"] for place in range(len(space.axes))]
             point = space.of_choices([generations.to_scores(line) for line in lines])
-            found[variant.id] = Outputs(fixed_scale.apply(point[None], scale), {})
+            found[variant.id] = VariantOutputs(fixed_scale.apply(point[None], scale), {})
         return found
     by_variant: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {variant.id: [] for variant in one.variants}
     for slot, line in recorded.generations.items():
@@ -316,7 +320,7 @@ def _outputs(one: Construct, recorded: RecordedRun, space: Coordinates, scale: M
     }
 
 
-def _has_answer(variant: Variant) -> bool:
+def _has_answer(variant: ConstructVariant) -> bool:
     """Whether only the final answer of this variant's outputs counts."""
     return variant.method == "reasoning"
 
@@ -326,7 +330,7 @@ def _of_texts(
     space: Coordinates,
     scale: Mapping[str, Any],
     answer_pattern: str | None,
-) -> Outputs:
+) -> VariantOutputs:
     lost: Counter[str] = Counter()
     texts = []
     for _, line in sorted(lines, key=lambda pair: pair[0].sample):
@@ -340,4 +344,4 @@ def _of_texts(
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())
     kept = tuple(texts[place] for place in np.flatnonzero(readable))
-    return Outputs(fixed_scale.apply(values[readable], scale), dict(lost), kept)
+    return VariantOutputs(fixed_scale.apply(values[readable], scale), dict(lost), kept)

@@ -24,7 +24,7 @@ NO_INTERVAL = (
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedScore:
     """What the paper's formula gives on the same data, or None where it has no value (`note` says why). Never a verdict."""
 
     value: float | None
@@ -40,7 +40,7 @@ class Published:
 class Metric:
     """One metric twice: `published`, and `estimate` with its interval, null and status."""
 
-    published: Published
+    published: PublishedScore
     estimate: Estimate
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling, spread
-from suites.geometry.metric import LEVEL, SQUARED, Metric, Published
+from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore
 from suites.statistics import bootstrap
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
@@ -44,11 +44,13 @@ def pis(
     """
     count = len(draws)
     if count == 0:
-        return Metric(Published(None, FORMULA, "no wordings"), missing("insufficient_data", "no wordings", SQUARED))
+        return Metric(
+            PublishedScore(None, FORMULA, "no wordings"), missing("insufficient_data", "no wordings", SQUARED)
+        )
     found = spread.of(draws)
     single = found.within is None
     value = published(draws)
-    formula = Published(
+    formula = PublishedScore(
         value, ON_POINTS if single and not deterministic else FORMULA, "0 at one wording" * (count == 1)
     )
     if count < FEWEST:

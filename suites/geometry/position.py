@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import displacement, spread
-from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points
 
 NUMBER, ID, NAME = "171", "G.ods", "position"
 FORMULA = "|o - r|"
@@ -32,7 +32,7 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
     if not 0 <= reference_variance < np.inf:
         raise UserError(f"the variance of a reference is {reference_variance}; expected a number from 0")
     difference = table.mean(0) - target
-    formula = Published(float(np.linalg.norm(difference)), FORMULA)
+    formula = PublishedScore(float(np.linalg.norm(difference)), FORMULA)
     if len(table) < 2:
         reason = f"{len(table)} wordings; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, len(table)))

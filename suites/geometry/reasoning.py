@@ -9,7 +9,7 @@ from scipy import stats
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling
-from suites.geometry.metric import LEVEL, RATIO, Metric, Published
+from suites.geometry.metric import LEVEL, RATIO, Metric, PublishedScore
 
 NUMBER, ID, NAME = "176", "G.rss", "reasoning"
 FORMULA = "PIS with reasoning / PIS without"
@@ -63,8 +63,8 @@ def rss(
     )
 
 
-def _published(pair: tuple[ArrayLike, ArrayLike]) -> Published:
+def _published(pair: tuple[ArrayLike, ArrayLike]) -> PublishedScore:
     first, second = (np.asarray(side, dtype=np.float64) for side in pair)
     if not first.size or not second.mean():
-        return Published(None, FORMULA, "PIS without reasoning is 0" if first.size else "no constructs")
-    return Published(float(first.mean() / second.mean()), FORMULA, "ratio of the means over constructs")
+        return PublishedScore(None, FORMULA, "PIS without reasoning is 0" if first.size else "no constructs")
+    return PublishedScore(float(first.mean() / second.mean()), FORMULA, "ratio of the means over constructs")

@@ -13,7 +13,7 @@ import numpy as np
 import results_io
 from suites.estimate import Estimate
 from suites.geometry import findings, matrix, mtmm, projection
-from suites.geometry.findings import Finding
+from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import GeometryRun, SetRun
 from suites.log import environment
 
@@ -23,7 +23,7 @@ PROJECTED = 200  # outputs whose pairs show how far a change of the text moves t
 EXPLORATORY = "the embedder does not tell paraphrases from other texts well enough (AUC at or below .8)"
 
 
-def write(folder: Path, run: GeometryRun) -> tuple[list[Path], list[Finding]]:
+def write(folder: Path, run: GeometryRun) -> tuple[list[Path], list[MetricFinding]]:
     """Every result of a run into `folder`; returns the paths and all findings."""
     by_set = [(one, findings.of(one, run.seed)) for one in run.sets]
     found = [finding for _, own in by_set for finding in own]
@@ -53,7 +53,7 @@ def _header(number: str, name: str, run: GeometryRun) -> dict[str, Any]:
     }
 
 
-def _document(metric: ModuleType, run: GeometryRun, found: Sequence[Finding]) -> dict[str, Any]:
+def _document(metric: ModuleType, run: GeometryRun, found: Sequence[MetricFinding]) -> dict[str, Any]:
     own = [one for one in found if one.metric is metric]
     data: dict[str, Any] = {"formula": metric.FORMULA}
     if metric.NUMBER == findings.position.NUMBER:
@@ -66,7 +66,7 @@ def _document(metric: ModuleType, run: GeometryRun, found: Sequence[Finding]) ->
     }
 
 
-def _record(one: Finding, run: GeometryRun) -> dict[str, Any]:
+def _record(one: MetricFinding, run: GeometryRun) -> dict[str, Any]:
     """One finding with the keys of a suite's record, `published` beside the estimate. No threshold of the paper is a verdict."""
     own = next(found for found in run.sets if found.constructs.name == one.set)
     estimate, untrusted = one.found.estimate, not _trusted(own)
@@ -173,7 +173,7 @@ def _check(run: SetRun) -> dict[str, Any] | None:
     return found
 
 
-def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[Finding]]]) -> dict[str, Any]:
+def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[MetricFinding]]]) -> dict[str, Any]:
     data, records = {}, []
     for own, found in by_set:
         cells = matrix.cells(own, found)

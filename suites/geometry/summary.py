@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from suites.estimate import Estimate
-from suites.geometry.findings import Finding
+from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import GeometryRun
 
 WIDTH = 110
@@ -21,7 +21,7 @@ CAPTION = (
 ALPHA = 0.05
 
 
-def show(run: GeometryRun, found: Sequence[Finding], console: Console, notes: Sequence[str] = ()) -> None:
+def show(run: GeometryRun, found: Sequence[MetricFinding], console: Console, notes: Sequence[str] = ()) -> None:
     """Print the table of every set, why metrics have no number, and where the record is."""
     put = partial(console.print, highlight=False, markup=False, width=min(console.width, WIDTH))
     put()
@@ -47,7 +47,7 @@ def show(run: GeometryRun, found: Sequence[Finding], console: Console, notes: Se
     put(f"Record {run.log} · {run.asked} outputs or choices asked, {run.reused} known before")
 
 
-def rows_of(found: Sequence[Finding]) -> tuple[Table, list[str]]:
+def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
     """The table of one set, and the reasons of what has no number."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("metric", "", "published", "estimate", "interval", "n", "found", "status"):

@@ -12,7 +12,7 @@ from scipy import stats
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import displacement, relabelling
-from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points, same_axes
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points, same_axes
 from suites.geometry.position import METHOD
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
@@ -47,16 +47,16 @@ def ds(
     last = len(tables) - 1
     if last < 1:
         note = "no turn after the first"
-        return Metric(Published(None, FORMULA, note), missing("not_applicable", note, UNIT))
+        return Metric(PublishedScore(None, FORMULA, note), missing("not_applicable", note, UNIT))
     same_axes(*tables)
     fewest = min(map(len, tables))
     if fewest == 0:
-        return Metric(Published(None, FORMULA), missing("insufficient_data", "a turn without outputs", UNIT))
+        return Metric(PublishedScore(None, FORMULA), missing("insufficient_data", "a turn without outputs", UNIT))
     if paired and len({len(table) for table in tables}) > 1:
         raise UserError("turns with different wordings; expected the same in each: leave out those that a turn lacks")
     centres = np.array([table.mean(0) for table in tables])
     distance = float(np.linalg.norm(centres[-1] - centres[0]))
-    formula = Published(distance, FORMULA, f"velocity {distance / last:.6f}")
+    formula = PublishedScore(distance, FORMULA, f"velocity {distance / last:.6f}")
     detail = {"velocity": distance / last, "turns": last} | _walk(centres)
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"

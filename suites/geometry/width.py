@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from suites.estimate import Estimate, Interval, missing
-from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points
 
 NUMBER, ID, NAME = "177", "G.ow", "width"
 FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise median"
@@ -41,9 +41,9 @@ def ow(values: ArrayLike, *, level: float = LEVEL, fewest: int = FEWEST) -> Metr
     if count < 2:
         note = f"{count} prompts"
         return Metric(
-            Published(None, FORMULA, note), missing("insufficient_data", f"{note}; at least {fewest}", UNIT, count)
+            PublishedScore(None, FORMULA, note), missing("insufficient_data", f"{note}; at least {fewest}", UNIT, count)
         )
-    formula = Published(diameter(kept(table)), FORMULA, f"grows with n, here {count}")
+    formula = PublishedScore(diameter(kept(table)), FORMULA, f"grows with n, here {count}")
     detail = {"diameter": diameter(table), "kept": int(KEPT * count + 1e-9)}
     if count < fewest:
         reason = f"{count} prompts; at least {fewest} are needed"

@@ -44,7 +44,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Pair:
+class AnswerPair:
     """Two answers to one item: `a` and `b`, whoever they are of. `authors`: names of who wrote them, where they are known."""
 
     id: str
@@ -91,7 +91,7 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def pairs(one: Answers, other: Answers) -> tuple[list[Pair], dict[str, int]]:
+def pairs(one: Answers, other: Answers) -> tuple[list[AnswerPair], dict[str, int]]:
     """(a pair for every item that both answered, how many others were left out and why). UserError for two different suites."""
     if one.suite_hash != other.suite_hash:
         raise UserError(
@@ -99,7 +99,7 @@ def pairs(one: Answers, other: Answers) -> tuple[list[Pair], dict[str, int]]:
         )
     both = [item for item in one.asked if item in one.texts and item in other.texts]
     lost = len(one.asked.keys() | other.asked.keys()) - len(both)
-    found = [Pair(item, one.asked[item], one.texts[item], other.texts[item]) for item in both]
+    found = [AnswerPair(item, one.asked[item], one.texts[item], other.texts[item]) for item in both]
     return found, ({FAILED: lost} if lost else {})
 
 

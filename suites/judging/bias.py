@@ -13,10 +13,10 @@ from suites.estimate import Estimate, missing
 from suites.geometry import judge_bias
 from suites.geometry.metric import Metric
 from suites.judging import perturbations
-from suites.judging.answers import Pair
+from suites.judging.answers import AnswerPair
 from suites.judging.judge import Judge
+from suites.judging.judgement_record import JudgementRecord
 from suites.judging.pairs import questions
-from suites.judging.record import Record
 from suites.statistics import bootstrap, judging
 
 NUMBER, ID = judge_bias.NUMBER, judge_bias.NAME
@@ -37,7 +37,7 @@ class Bias:
     found: tuple[str, ...]
 
 
-def chosen(pairs: Sequence[Pair], cases: int, seed: int) -> list[Pair]:
+def chosen(pairs: Sequence[AnswerPair], cases: int, seed: int) -> list[AnswerPair]:
     """`cases` of the pairs, drawn without regard to what the judge says of them; all if there are no more."""
     if len(pairs) <= cases:
         return list(pairs)
@@ -45,7 +45,7 @@ def chosen(pairs: Sequence[Pair], cases: int, seed: int) -> list[Pair]:
     return [pairs[place] for place in sorted(places.tolist())]
 
 
-def measure(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) -> dict[str, Metric]:
+def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, bar: Progress) -> dict[str, Metric]:
     """JBS of each kind of change, of all five, and flips by an injected order: less those of asking the unchanged pair again.
 
     A case with a failed call is left out; an output that could not be read is a label like any other.
@@ -76,7 +76,7 @@ def measure(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) 
 
 
 def own_texts(
-    pairs: Sequence[Pair], judged: Sequence[judging.PairVerdict], people: Mapping[str, str], judge: str, seed: int
+    pairs: Sequence[AnswerPair], judged: Sequence[judging.PairVerdict], people: Mapping[str, str], judge: str, seed: int
 ) -> Estimate:
     """Mean over pairs with one text of the judge's own of (its points by the judge - its points by people); 1 a win, 1/2 a tie.
 

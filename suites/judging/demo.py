@@ -15,7 +15,7 @@ import regex
 from results_io import UserError
 from suites import lock
 from suites.judging import perturbations
-from suites.judging.answers import Answers, Asked, Pair
+from suites.judging.answers import AnswerPair, Answers, Asked
 from suites.judging.labels import Labels
 from suites.models.base import Generation, Likelihood, Request
 
@@ -99,7 +99,7 @@ class ScriptedJudge:
 def labelled() -> Labels:
     """120 pairs with the labels of two raters: a third A is right, a third B, a third both or neither."""
     by_item: dict[str, dict[str, str]] = {}
-    pairs: dict[str, Pair] = {}
+    pairs: dict[str, AnswerPair] = {}
     for k in range(LABELLED):
         rng = random.Random(f"demo label {k}")
         asked = _sum(f"label-{k}", rng)
@@ -114,7 +114,7 @@ def labelled() -> Labels:
             for is_right, size, author in zip(right, (long, not long), authors, strict=True)
         ]
         item = f"label-{k}"
-        pairs[item] = Pair(item, asked, texts[0], texts[1], authors if own else None)
+        pairs[item] = AnswerPair(item, asked, texts[0], texts[1], authors if own else None)
         by_item[item] = {rater: _label(rater, item, truth) for rater in ("ann", "ben")}
     lines = [[item, given, pairs[item].a, pairs[item].b] for item, given in by_item.items()]
     return Labels(by_item, pairs, lock.digest(lines))

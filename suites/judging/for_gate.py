@@ -31,7 +31,7 @@ class Wins:
 
 
 @dataclass(frozen=True)
-class Judged:
+class GateGrades:
     """By suite: grades of both runs {item: (baseline, candidate)}, why they decide nothing, and the win rates."""
 
     grades: Mapping[str, tuple[Mapping[str, bool | None], Mapping[str, bool | None]]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Judged:
     wins: Mapping[str, Wins] = field(default_factory=dict)
 
 
-def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: float = 0.9) -> Judged:
+def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: float = 0.9) -> GateGrades:
     """What is on record of two runs. `root`: results/judging, with passports and comparisons. `level`: of the
     intervals of win rates, 1 - 2 alpha of the gate.
 
@@ -52,7 +52,7 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
     for lines, known in zip(graded, (before, after), strict=True):
         doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
     wins = {suite: _wins(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
-    return Judged(shared, doubts, wins)
+    return GateGrades(shared, doubts, wins)
 
 
 def _by_suite(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

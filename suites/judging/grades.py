@@ -14,7 +14,7 @@ from suites.asking import Progress
 from suites.estimate import Estimate, missing
 from suites.judging.answers import FAILED, Answers
 from suites.judging.judge import Judge
-from suites.judging.record import Record
+from suites.judging.judgement_record import JudgementRecord
 from suites.judging.validation import grades
 from suites.log import chain
 from suites.statistics import proportions
@@ -32,7 +32,9 @@ class Graded:
     reasons: tuple[str, ...]
 
 
-def grade(judge: Judge, answers: Answers, record: Record, bar: Progress, settings: Mapping[str, Any]) -> Graded:
+def grade(
+    judge: Judge, answers: Answers, record: JudgementRecord, bar: Progress, settings: Mapping[str, Any]
+) -> Graded:
     """Every answer of a run. The rate's interval counts clusters of items; more than `most_invalid` unreadable: no verdict."""
     said = grades(judge, answers, list(answers.texts), record, bar)
     read = {item: label for item, label in said.items() if label is not None}

@@ -10,7 +10,7 @@ import results_io
 from results_io import UserError
 from suites.asking import Progress
 from suites.judging import prompt, reading
-from suites.judging.record import Record
+from suites.judging.judgement_record import JudgementRecord
 from suites.judging.rubric import Rubric
 from suites.models.base import ModelUnderTest, Request
 
@@ -25,7 +25,7 @@ ORIGINAL, SWAPPED_ORDER, ALONE = "original", "swapped", "alone"
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """One judgement asked for: the texts as they are shown, of the pair or item `id`. `repeat` numbers identical askings."""
 
     id: str
@@ -71,7 +71,7 @@ class Judge:
     def fingerprint(self) -> str:
         return results_io.sha256(self.identity)
 
-    def ask(self, questions: Sequence[Question], record: Record, bar: Progress) -> list[Judgement]:
+    def ask(self, questions: Sequence[JudgeQuestion], record: JudgementRecord, bar: Progress) -> list[Judgement]:
         """The judgement of every question, in order, from the record where it is known; a chunk is on the disk before the next.
 
         Likelihood: log p of every label after the prompt, argmax. Text: the last line "Verdict: LABEL" at temperature 0, asked
@@ -92,7 +92,7 @@ class Judge:
             bar.advance(len(chunk))
         return [failed[key] if key in failed else _of_line(record.known[key]) for key in keys]
 
-    def key(self, question: Question) -> str:
+    def key(self, question: JudgeQuestion) -> str:
         """What a judgement is kept under: judge, rubric, prompt, texts, order."""
         rubric = self._rubric(question)
         return results_io.sha256(
@@ -106,7 +106,7 @@ class Judge:
             }
         )
 
-    def prompt(self, question: Question) -> str:
+    def prompt(self, question: JudgeQuestion) -> str:
         """What the judge reads."""
         rubric, mark = self._rubric(question), prompt.tag(question.item_hash)
         if question.order == ALONE:
@@ -114,10 +114,10 @@ class Judge:
         first, second = question.texts
         return prompt.of_pair(rubric, question.question, (first, second), mark, question.authors)
 
-    def _rubric(self, question: Question) -> Rubric:
+    def _rubric(self, question: JudgeQuestion) -> Rubric:
         return self.rubric.in_other_words() if question.reworded else self.rubric
 
-    def _judged(self, questions: Sequence[Question]) -> list[Judgement]:
+    def _judged(self, questions: Sequence[JudgeQuestion]) -> list[Judgement]:
         found: list[Judgement | None] = [
             Judgement(None, output=FORGED)
             if prompt.forged(prompt.tag(one.item_hash), one.question, *one.texts, *(one.authors or ()))
@@ -132,7 +132,7 @@ class Judge:
             found[place] = one
         return [one for one in found if one is not None]
 
-    def _by_likelihood(self, questions: Sequence[Question]) -> list[Judgement]:
+    def _by_likelihood(self, questions: Sequence[JudgeQuestion]) -> list[Judgement]:
         labels = list(self.rubric.labels)
         pairs = [pair for one in questions for pair in reading.contexts(self.prompt(one), labels)]
         found = self.model.loglikelihood(pairs) if pairs else []
@@ -144,7 +144,7 @@ class Judge:
             for part in parts
         ]
 
-    def _by_text(self, questions: Sequence[Question]) -> list[Judgement]:
+    def _by_text(self, questions: Sequence[JudgeQuestion]) -> list[Judgement]:
         found: dict[int, Judgement] = {}
         for attempt in range(ATTEMPTS):
             open_ = [
@@ -159,11 +159,11 @@ class Judge:
                 found[k] = Judgement(said, None, output.text, output.error)
         return [found[k] for k in range(len(questions))]
 
-    def _request(self, question: Question, attempt: int) -> Request:
+    def _request(self, question: JudgeQuestion, attempt: int) -> Request:
         sample = question.repeat * ATTEMPTS + attempt
         return Request(self.prompt(question), max_tokens=self.max_tokens, seed=sample, sample=sample)
 
-    def _line(self, key: str, question: Question, judged: Judgement) -> dict[str, Any]:
+    def _line(self, key: str, question: JudgeQuestion, judged: Judgement) -> dict[str, Any]:
         return {
             "key": key,
             "id": question.id,

@@ -16,7 +16,7 @@ from calibrations.statistics import Insufficient, krippendorff_alpha
 from results_io import UserError
 from suites import lock
 from suites.estimate import Estimate, missing
-from suites.judging.answers import Asked, Pair
+from suites.judging.answers import AnswerPair, Asked
 from suites.statistics import judging
 
 TEXTS = ("question", "a", "b")
@@ -28,7 +28,7 @@ class Labels:
     """`by_item` {item: {rater: label}}; `pairs` of the items whose texts stand in the file; `sha256` of the file's content."""
 
     by_item: Mapping[str, Mapping[str, str]]
-    pairs: Mapping[str, Pair]
+    pairs: Mapping[str, AnswerPair]
     sha256: str
 
     @property
@@ -58,7 +58,7 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
     if not path.is_file():
         raise UserError(f"labels={path} is not there; give a file of JSON lines with item, human and rater")
     by_item: dict[str, dict[str, str]] = {}
-    pairs: dict[str, Pair] = {}
+    pairs: dict[str, AnswerPair] = {}
     lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
     for number, line in enumerate(lines, 1):
         where = f"line {number} of {path}"
@@ -83,7 +83,7 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
     return Labels(by_item, pairs, lock.digest(lines))
 
 
-def template(pairs: Sequence[Pair], n: int, seed: int) -> str:
+def template(pairs: Sequence[AnswerPair], n: int, seed: int) -> str:
     """JSON lines of `n` pairs drawn at random, with an empty label: for people to fill in. Each pair is shown in a random order.
 
     UserError for more pairs than there are.
@@ -155,7 +155,7 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
     return data
 
 
-def _pair(data: Mapping[str, Any], where: str) -> Pair:
+def _pair(data: Mapping[str, Any], where: str) -> AnswerPair:
     if absent := [key for key in TEXTS if not isinstance(data.get(key), str)]:
         raise UserError(f"{where} lacks {absent[0]}; give question, a and b, or none of them")
     authors = data.get("authors")
@@ -164,4 +164,4 @@ def _pair(data: Mapping[str, Any], where: str) -> Pair:
     ):
         raise UserError(f"{where} has the authors {authors!r}; expected the names of who wrote a and b")
     asked = Asked(data["question"], lock.digest([data["item"], data["question"]]), data.get("cluster", data["item"]))
-    return Pair(data["item"], asked, data["a"], data["b"], None if authors is None else (authors[0], authors[1]))
+    return AnswerPair(data["item"], asked, data["a"], data["b"], None if authors is None else (authors[0], authors[1]))

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from suites.asking import Progress
-from suites.judging.answers import FAILED, Pair
-from suites.judging.judge import ORIGINAL, SWAPPED_ORDER, Judge, Judgement, Question
-from suites.judging.record import Record
+from suites.judging.answers import FAILED, AnswerPair
+from suites.judging.judge import ORIGINAL, SWAPPED_ORDER, Judge, Judgement, JudgeQuestion
+from suites.judging.judgement_record import JudgementRecord
 from suites.statistics import judging
 from suites.statistics.judging import PairVerdict, Pairwise
 
@@ -17,10 +17,10 @@ NUMBER, ID = "181", "pairwise"
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedPairs:
     """The pairs on which no call failed, with what the judge said in both orders. `excluded`: pairs left out, by reason."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[AnswerPair, ...]
     verdicts: tuple[PairVerdict, ...]
     excluded: Mapping[str, int] = field(default_factory=dict)
 
@@ -31,7 +31,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairwiseComparison:
     """A against B by one judge. `verdict`: "A", "B", or "none" with the reasons; `exploratory`: why no decision rests on it."""
 
     found: Pairwise
@@ -40,22 +40,22 @@ class Comparison:
     exploratory: tuple[str, ...]
 
 
-def questions(pair: Pair) -> tuple[Question, Question]:
+def questions(pair: AnswerPair) -> tuple[JudgeQuestion, JudgeQuestion]:
     """The pair in the order A, B and in the order B, A."""
     asked, authors = pair.asked, pair.authors
-    shown = Question(pair.id, asked.hash, asked.text, (pair.a, pair.b), ORIGINAL, authors)
+    shown = JudgeQuestion(pair.id, asked.hash, asked.text, (pair.a, pair.b), ORIGINAL, authors)
     other = None if authors is None else (authors[1], authors[0])
     return shown, replace(shown, texts=(pair.b, pair.a), order=SWAPPED_ORDER, authors=other)
 
 
-def judge_all(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) -> Judged:
+def judge_all(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, bar: Progress) -> JudgedPairs:
     """Every pair in both orders. A pair with a failed call is left out and asked again next time."""
     asked = [one for pair in pairs for one in questions(pair)]
     found = judge.ask(asked, record, bar)
     both = list(zip(found[::2], found[1::2], strict=True))
     kept = [(pair, said) for pair, said in zip(pairs, both, strict=True) if all(one.error is None for one in said)]
     lost = len(pairs) - len(kept)
-    return Judged(
+    return JudgedPairs(
         tuple(pair for pair, _ in kept),
         tuple(_merged(*said) for _, said in kept),
         {FAILED: lost} if lost else {},
@@ -68,7 +68,9 @@ def _merged(first: Judgement, second: Judgement) -> PairVerdict:
     return judging.judged_in_both_orders(lambda shown, _: said[shown], ORIGINAL, SWAPPED_ORDER)
 
 
-def compare(judged: Judged, settings: Mapping[str, Any], exploratory: Sequence[str], seed: int) -> Comparison:
+def compare(
+    judged: JudgedPairs, settings: Mapping[str, Any], exploratory: Sequence[str], seed: int
+) -> PairwiseComparison:
     """Which of the two is better by the interval of its win rate, clusters of items resampled.
 
     No verdict where more than `most_invalid` of the pairs could not be read; with a flip rate that is surely above `most_flips`
@@ -87,4 +89,4 @@ def compare(judged: Judged, settings: Mapping[str, Any], exploratory: Sequence[s
     elif found.win_rate.ci.low <= 0.5 <= found.win_rate.ci.high:
         reasons.append("the interval of the win rate holds one half")
     verdict = "none" if reasons else "A" if found.win_rate.number > 0.5 else "B"
-    return Comparison(found, verdict, tuple(reasons), tuple(doubts))
+    return PairwiseComparison(found, verdict, tuple(reasons), tuple(doubts))

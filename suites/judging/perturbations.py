@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from suites.judging.answers import Pair
-from suites.judging.judge import ORIGINAL, Question
+from suites.judging.answers import AnswerPair
+from suites.judging.judge import ORIGINAL, JudgeQuestion
 from suites.judging.pairs import questions
 
 NEUTRAL = (
@@ -37,10 +37,10 @@ def loser(label: str | None) -> int:
     return 0 if label == "B" else 1
 
 
-def changed_loser(change: Callable[[str], str]) -> Callable[[Pair, str | None, str], Question]:
+def changed_loser(change: Callable[[str], str]) -> Callable[[AnswerPair, str | None, str], JudgeQuestion]:
     """The pair with its loser changed."""
 
-    def asked(pair: Pair, label: str | None, judge: str) -> Question:
+    def asked(pair: AnswerPair, label: str | None, judge: str) -> JudgeQuestion:
         texts = [pair.a, pair.b]
         texts[loser(label)] = change(texts[loser(label)])
         return replace(questions(pair)[0], texts=tuple(texts))
@@ -48,14 +48,14 @@ def changed_loser(change: Callable[[str], str]) -> Callable[[Pair, str | None, s
     return asked
 
 
-def named(pair: Pair, label: str | None, judge: str) -> Question:
+def named(pair: AnswerPair, label: str | None, judge: str) -> JudgeQuestion:
     """The loser is said to be the judge's own, the other one another system's."""
     names = [OTHER, OTHER]
     names[loser(label)] = judge
     return replace(questions(pair)[0], authors=(names[0], names[1]))
 
 
-KINDS: Mapping[str, Callable[[Pair, str | None, str], Question]] = {
+KINDS: Mapping[str, Callable[[AnswerPair, str | None, str], JudgeQuestion]] = {
     "order": lambda pair, label, judge: questions(pair)[1],
     "padding": changed_loser(padded),
     "markdown": changed_loser(marked_up),
@@ -64,12 +64,12 @@ KINDS: Mapping[str, Callable[[Pair, str | None, str], Question]] = {
 }
 
 
-def injected(pair: Pair, label: str | None, judge: str) -> Question:
+def injected(pair: AnswerPair, label: str | None, judge: str) -> JudgeQuestion:
     """The loser orders the judge to choose it: data that asks to be obeyed."""
     place = loser(label)
     return changed_loser(lambda text: f"{text} {ORDER.format(label='AB'[place])}")(pair, label, judge)
 
 
-def unchanged(pair: Pair) -> Question:
+def unchanged(pair: AnswerPair) -> JudgeQuestion:
     """The pair as it was, asked once more."""
     return replace(questions(pair)[0], order=ORIGINAL, repeat=1)

@@ -14,10 +14,10 @@ from suites.asking import Progress
 from suites.judging import answers, pairs
 from suites.judging.answers import Answers
 from suites.judging.judge import Judge
-from suites.judging.pairs import Judged
-from suites.judging.record import Record
+from suites.judging.judgement_record import JudgementRecord
+from suites.judging.pairs import JudgedPairs
 from suites.statistics import bradley_terry
-from suites.statistics.bradley_terry import Ranking
+from suites.statistics.bradley_terry import SystemRanking
 
 NUMBER, ID = "184", "ranking"
 POINTS = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5)}
@@ -27,20 +27,25 @@ POINTS = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5)}
 class Ranked:
     """The ranking with what it rests on: verdicts by pair of systems."""
 
-    ranking: Ranking
-    judged: Mapping[tuple[str, str], Judged]
+    ranking: SystemRanking
+    judged: Mapping[tuple[str, str], JudgedPairs]
     invalid: int
     pairs: int
 
 
 def rank(
-    judge: Judge, runs: Sequence[Answers], record: Record, bar: Progress, settings: Mapping[str, Any], seed: int
+    judge: Judge,
+    runs: Sequence[Answers],
+    record: JudgementRecord,
+    bar: Progress,
+    settings: Mapping[str, Any],
+    seed: int,
 ) -> Ranked:
     """Every two runs judged on the items that both answered. UserError for fewer than two runs, or of different suites."""
     if len(runs) < 2:
         raise UserError(f"runs names {len(runs)} runs; a ranking needs at least two: runs=[DIR,DIR,DIR]")
     names = answers.named_apart(runs)
-    judged: dict[tuple[str, str], Judged] = {}
+    judged: dict[tuple[str, str], JudgedPairs] = {}
     for (one, first), (other, second) in itertools.combinations(zip(names, runs, strict=True), 2):
         found, lost = answers.pairs(first, second)
         of_both = pairs.judge_all(judge, found, record, bar)
@@ -59,7 +64,7 @@ def rank(
     return Ranked(ranking, judged, sum(one.merged is None for one in verdicts), len(verdicts))
 
 
-def wins(judged: Mapping[tuple[str, str], Judged], names: Sequence[str]) -> np.ndarray:
+def wins(judged: Mapping[tuple[str, str], JudgedPairs], names: Sequence[str]) -> np.ndarray:
     """[cluster of items, winner, loser]: merged verdicts, ties half each way; items of one cluster are resampled together."""
     clusters = sorted({pair.asked.cluster for found in judged.values() for pair in found.pairs})
     place = {cluster: k for k, cluster in enumerate(clusters)}

@@ -12,9 +12,9 @@ from suites.judging import bias, pairs, passport, ranking, validation
 from suites.judging.answers import Answers
 from suites.judging.bias import Bias
 from suites.judging.judge import Judge
-from suites.judging.pairs import Comparison, Judged
+from suites.judging.judgement_record import JudgementRecord
+from suites.judging.pairs import JudgedPairs, PairwiseComparison
 from suites.judging.ranking import Ranked
-from suites.judging.record import Record
 from suites.judging.validation import Validation
 from suites.log import environment
 
@@ -26,8 +26,8 @@ def pairwise(
     folder: Path,
     judge: Judge,
     runs: Sequence[Answers],
-    judged: Judged,
-    found: Comparison,
+    judged: JudgedPairs,
+    found: PairwiseComparison,
     settings: Mapping[str, Any],
     seed: int,
 ) -> Path:
@@ -112,7 +112,7 @@ def _bias(folder: Path, judge: Judge, found: Bias, subject: Mapping[str, Any], s
     return _write(folder, document)
 
 
-def passport_of(folder: Path, judge: Judge, found: Validation, record: Record) -> Path:
+def passport_of(folder: Path, judge: Judge, found: Validation, record: JudgementRecord) -> Path:
     """Write judge.json, and say in the record what came of the validation: its line has the date."""
     kappa = found.agreement.kappa
     path = passport.write(

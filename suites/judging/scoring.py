@@ -9,8 +9,8 @@ from suites.asking import Progress
 from suites.item import Suite
 from suites.judging import answers
 from suites.judging import rubric as rubrics
-from suites.judging.judge import ALONE, Judge, Question
-from suites.judging.record import Record
+from suites.judging.judge import ALONE, Judge, JudgeQuestion
+from suites.judging.judgement_record import JudgementRecord
 from suites.log.generations import RecordedRun, Slot
 
 KIND = "judge"
@@ -40,13 +40,15 @@ def with_rubric(judge: Judge, suite: Suite) -> Judge:
 
 
 def grade(
-    judge: Judge, suite: Suite, run: RecordedRun, record: Record, bar: Progress, doubt: str | None
+    judge: Judge, suite: Suite, run: RecordedRun, record: JudgementRecord, bar: Progress, doubt: str | None
 ) -> SuiteGrades:
     """Every output of a recorded run whose call did not fail; a grade whose own call failed is left out."""
     said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
     asked = {item.id: answers.asked_of(suite, item) for item in suite.items}
     questions = [
-        Question(f"{slot.item}/{slot.leg}/{slot.sample}", asked[slot.item].hash, asked[slot.item].text, (text,), ALONE)
+        JudgeQuestion(
+            f"{slot.item}/{slot.leg}/{slot.sample}", asked[slot.item].hash, asked[slot.item].text, (text,), ALONE
+        )
         for slot, text in said.items()
     ]
     found = judge.ask(questions, record, bar)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from suites.estimate import Estimate
 from suites.judging import bias
-from suites.judging.pairs import Comparison
+from suites.judging.pairs import PairwiseComparison
 from suites.judging.ranking import Ranked
 from suites.judging.validation import Validation
 
@@ -45,7 +45,7 @@ def show_validations(found: Mapping[str, Validation], console: Console) -> None:
         say(console, people.ceiling)
 
 
-def show_comparison(judge: str, names: tuple[str, str], one: Comparison, console: Console) -> None:
+def show_comparison(judge: str, names: tuple[str, str], one: PairwiseComparison, console: Console) -> None:
     """The rates that belong together, and the verdict with what stands against it."""
     found = one.found
     rows = table(

@@ -9,11 +9,11 @@ from typing import Any
 from results_io import UserError
 from suites.asking import Progress
 from suites.judging import bias, labels, pairs
-from suites.judging.answers import Answers, Pair
+from suites.judging.answers import AnswerPair, Answers
 from suites.judging.bias import Bias
-from suites.judging.judge import ALONE, Judge, Question
+from suites.judging.judge import ALONE, Judge, JudgeQuestion
+from suites.judging.judgement_record import JudgementRecord
 from suites.judging.labels import Labels, People
-from suites.judging.record import Record
 from suites.statistics import judging
 from suites.statistics.judging import JudgeAgreement, Pairwise
 
@@ -52,8 +52,8 @@ class Validation:
 def of_pairs(
     judge: Judge,
     given: Labels,
-    pool: Mapping[str, Pair],
-    record: Record,
+    pool: Mapping[str, AnswerPair],
+    record: JudgementRecord,
     bar: Progress,
     settings: Mapping[str, Any],
     seed: int,
@@ -89,7 +89,7 @@ def of_pairs(
     )
 
 
-def of_grades(judge: Judge, given: Labels, answers: Answers, record: Record, bar: Progress) -> Validation:
+def of_grades(judge: Judge, given: Labels, answers: Answers, record: JudgementRecord, bar: Progress) -> Validation:
     """A judge of single answers against labels of the same scale. UserError for a labelled item that the run has no answer to."""
     if absent := [item for item in given.by_item if item not in answers.texts]:
         raise UserError(
@@ -104,11 +104,11 @@ def of_grades(judge: Judge, given: Labels, answers: Answers, record: Record, bar
 
 
 def grades(
-    judge: Judge, answers: Answers, items: Sequence[str], record: Record, bar: Progress
+    judge: Judge, answers: Answers, items: Sequence[str], record: JudgementRecord, bar: Progress
 ) -> dict[str, str | None]:
     """The label of every answer; None where it could not be read. An item whose call failed is left out."""
     asked = [
-        Question(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
+        JudgeQuestion(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
         for item in items
     ]
     found = judge.ask(asked, record, bar)

@@ -11,15 +11,15 @@ from typing import Any
 from results_io import UserError
 from suites.asking import Progress
 from suites.judging import pairs
-from suites.judging.answers import Asked, Pair
+from suites.judging.answers import AnswerPair, Asked
 from suites.judging.judge import Judge
-from suites.judging.record import Record as Judgements
+from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation, ModelUnderTest, Request
 from suites.shadow import detectors, sampling
-from suites.shadow.record import Record, Stream
 from suites.shadow.redaction import Redactor
 from suites.shadow.snapshots import PARTS
 from suites.shadow.traffic import Logged
+from suites.shadow.traffic_record import TrafficRecord, TrafficStream
 
 CHUNK = 64  # requests between two writes to the disk: what a kill can cost
 
@@ -49,7 +49,7 @@ def require_chat(traffic: Sequence[Logged], candidate: ModelUnderTest, settings:
 def follow(
     traffic: Sequence[Logged],
     candidate: ModelUnderTest,
-    record: Record,
+    record: TrafficRecord,
     key: bytes,
     redactor: Redactor,
     settings: Mapping[str, Any],
@@ -79,7 +79,7 @@ def follow(
     return Pass(len(traffic), len(willing), len(drawn), len(asked), failed, len(missing) - len(asked))
 
 
-def judge_pairs(record: Record, judge: Judge, judgements: Judgements, bar: Progress) -> int:
+def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord, bar: Progress) -> int:
     """Have a judge compare the candidate's (A) and the deployed answer (B), in both orders, where it has not; returns how many.
 
     Only texts that are still kept can be judged. A pair on which a call failed is asked again next time.
@@ -96,7 +96,7 @@ def judge_pairs(record: Record, judge: Judge, judgements: Judgements, bar: Progr
     return len(judged.pairs)
 
 
-def failing(stream: Stream) -> dict[str, list[str]]:
+def failing(stream: TrafficStream) -> dict[str, list[str]]:
     """Requests on which the candidate is worse, by name, with why: something is detected in its answer alone, or it lost."""
     found: dict[str, list[str]] = {}
     for name, line in stream.sampled.items():
@@ -138,12 +138,12 @@ def _made(
     return line, texts
 
 
-def _pair(texts: Mapping[str, Any]) -> Pair:
+def _pair(texts: Mapping[str, Any]) -> AnswerPair:
     turns = [("system", texts["system"])] if texts["system"] else []
     turns += [(role, text) for role, text in texts["earlier"]]
     shown = "\n".join(f"{role}: {text}" for role, text in [*turns, ("user", texts["prompt"])])
     question = shown if turns else texts["prompt"]
-    return Pair(
+    return AnswerPair(
         texts["request"], Asked(question, _sha256(question), texts["request"]), texts["candidate"], texts["live"]
     )
 

@@ -14,7 +14,7 @@ from suites.log import environment
 from suites.modes import quality
 from suites.shadow import detectors, evaluation
 from suites.shadow.evaluation import Pass
-from suites.shadow.record import Stream
+from suites.shadow.traffic_record import TrafficStream
 from suites.statistics import e_process, proportions
 from suites.statistics.e_process import Watched
 
@@ -25,7 +25,7 @@ WINS = "wins"
 
 
 @dataclass(frozen=True)
-class Metric:
+class DailyOutcomes:
     """One stream of 0 and 1 with its days. `worse`: the direction in which the candidate is worse."""
 
     name: str
@@ -36,7 +36,7 @@ class Metric:
     doubt: str | None = None
 
 
-def metrics(stream: Stream, expected: Mapping[str, float | None]) -> list[Metric]:
+def metrics(stream: TrafficStream, expected: Mapping[str, float | None]) -> list[DailyOutcomes]:
     """What is watched.
 
     `<detector>.differs`: of the requests on which the detector says different things of the two answers, whether it is the
@@ -63,14 +63,14 @@ def metrics(stream: Stream, expected: Mapping[str, float | None]) -> list[Metric
     return found
 
 
-def watch(found: Sequence[Metric], alpha: float) -> dict[str, Watched]:
+def watch(found: Sequence[DailyOutcomes], alpha: float) -> dict[str, Watched]:
     """The e-process of every metric."""
     return {one.name: e_process.watch(one.outcomes, one.p0, alpha) for one in found}
 
 
 def write(
     folder: Path,
-    stream: Stream,
+    stream: TrafficStream,
     pass_: Pass,
     settings: Mapping[str, Any],
     subject: Mapping[str, Any],
@@ -116,9 +116,9 @@ def write(
 
 def _metric(
     name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above"
-) -> Metric:
+) -> DailyOutcomes:
     outcomes, days = tuple(bool(hit(line)) for line in lines), tuple(line["day"] for line in lines)
-    return Metric(name, outcomes, days, p0, worse, doubt)
+    return DailyOutcomes(name, outcomes, days, p0, worse, doubt)
 
 
 def _doubt(detector: str) -> str | None:
@@ -131,7 +131,7 @@ def _doubt(detector: str) -> str | None:
     return "the detector is a heuristic below its target on golden texts; it reads both models' answers alike"
 
 
-def _days(metric: Metric, watched: Watched) -> list[dict[str, Any]]:
+def _days(metric: DailyOutcomes, watched: Watched) -> list[dict[str, Any]]:
     """What somebody who looks every evening sees: items, successes and e so far."""
     found: dict[str, dict[str, Any]] = {}
     hits = 0
@@ -142,7 +142,7 @@ def _days(metric: Metric, watched: Watched) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _redacted(stream: Stream) -> dict[str, int]:
+def _redacted(stream: TrafficStream) -> dict[str, int]:
     counts: dict[str, int] = {}
     for line in stream.sampled.values():
         for name, number in line["redacted"].items():
@@ -150,7 +150,7 @@ def _redacted(stream: Stream) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _record(metric: Metric, watched: Watched, selected: bool, alpha: float) -> dict[str, Any]:
+def _record(metric: DailyOutcomes, watched: Watched, selected: bool, alpha: float) -> dict[str, Any]:
     estimate = missing("insufficient_data", "no request bears on it so far", "share")
     if watched.n:
         estimate: Estimate = proportions.wilson(watched.successes, watched.n)

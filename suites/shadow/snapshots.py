@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from results_io import UserError
-from suites.drift import record, schedule, snapshot
+from suites.drift import schedule, series_record, snapshot
 from suites.drift.corpus import NEUTRAL, Prompt
 from suites.log.chain import Writer
-from suites.shadow.record import Stream
+from suites.shadow.traffic_record import TrafficStream
 
 PARTS = 20  # twice as many as an axis needs
 NAME = "live-traffic"
@@ -33,15 +33,15 @@ def prompts() -> list[Prompt]:
 
 
 def feed(
-    folder: Path, stream: Stream, last_day: str, max_tokens: int, clock: snapshot.Clock = snapshot.now
+    folder: Path, stream: TrafficStream, last_day: str, max_tokens: int, clock: snapshot.Clock = snapshot.now
 ) -> list[str]:
     """Append every week that is over and not in the series of `folder`; returns their ids.
 
     `last_day`: of the newest request in the traffic; its week is not over. Only requests whose texts are still kept count.
     UserError for a series that is not one of live traffic.
     """
-    with Writer(Path(folder) / record.NAME) as writer:
-        series = record.read(Path(folder) / record.NAME)
+    with Writer(Path(folder) / series_record.NAME) as writer:
+        series = series_record.read(Path(folder) / series_record.NAME)
         if other := next((one for one in series.snapshots.values() if one.started["corpus"]["name"] != NAME), None):
             raise UserError(
                 f"the drift series {Path(folder).name} is about {other.started['corpus']['name']}, not live traffic; give "
@@ -52,7 +52,7 @@ def feed(
             if name in stream.texts:
                 week = _week(line["day"])
                 weeks.setdefault(week, []).append(_row(line, stream.texts[name]["live"], len(weeks.get(week, ()))))
-        over = [week for week in schedule.in_order(list(weeks)) if record.series_before(week, _week(last_day))]
+        over = [week for week in schedule.in_order(list(weeks)) if series_record.series_before(week, _week(last_day))]
         fresh = [week for week in over if week not in series.snapshots]
         for week in fresh:
             _append(writer, week, weeks[week], max_tokens, clock)
@@ -64,8 +64,8 @@ def _append(
 ) -> None:
     now = clock().isoformat()
     writer.append([{**_started(week, len(rows), max_tokens), "time": now}])
-    writer.append([{"kind": record.GENERATION, "snapshot": week, "time": now, **row} for row in rows])
-    writer.append([{"kind": record.FINISHED, "snapshot": week, "n": len(rows), "errors": 0, "time": now}])
+    writer.append([{"kind": series_record.GENERATION, "snapshot": week, "time": now, **row} for row in rows])
+    writer.append([{"kind": series_record.FINISHED, "snapshot": week, "n": len(rows), "errors": 0, "time": now}])
 
 
 def _started(week: str, n: int, max_tokens: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _started(week: str, n: int, max_tokens: int) -> dict[str, Any]:
         "commitments": {},
     }
     return {
-        "kind": record.STARTED,
+        "kind": series_record.STARTED,
         "snapshot": week,
         "expected_n": n,
         "corpus": corpus,

@@ -19,7 +19,7 @@ import results_io
 from suites import abstention, declaration, lock, patterns
 from suites.item import FILE
 from suites.shadow import evaluation
-from suites.shadow.record import Stream
+from suites.shadow.traffic_record import TrafficStream
 
 FOLDER = "suite"
 WORD = regex.compile(r"\w+")
@@ -27,7 +27,7 @@ PHRASES = tuple(f"(?i){phrase}" for phrase in abstention.REFUSES)
 SOMETHING = r"\S"
 
 
-def write(folder: Path, name: str, stream: Stream, siblings: int, max_tokens: int) -> Path | None:
+def write(folder: Path, name: str, stream: TrafficStream, siblings: int, max_tokens: int) -> Path | None:
     """Write suite.yaml, items.jsonl and the lock below `folder`; returns the suite's folder, None without a failing request.
 
     Every failing request whose text is still kept, and for each `siblings` of those that did not fail: the ones that share most
@@ -50,7 +50,7 @@ def write(folder: Path, name: str, stream: Stream, siblings: int, max_tokens: in
     return target
 
 
-def _siblings(failing: Sequence[str], stream: Stream, each: int) -> list[str]:
+def _siblings(failing: Sequence[str], stream: TrafficStream, each: int) -> list[str]:
     """Requests that pass, nearest first by the words that they share with a failing one (Jaccard), each once."""
     worse = set(evaluation.failing(stream))
     passing = {
@@ -66,7 +66,7 @@ def _siblings(failing: Sequence[str], stream: Stream, each: int) -> list[str]:
     return found
 
 
-def _usable(name: str, stream: Stream) -> bool:
+def _usable(name: str, stream: TrafficStream) -> bool:
     """Whether a request can be an item: its texts are still kept, and none of its turns is empty."""
     texts = stream.texts.get(name)
     return texts is not None and bool(texts["prompt"]) and all(text for _, text in texts["earlier"])

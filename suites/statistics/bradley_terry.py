@@ -50,7 +50,7 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class SystemRanking:
     """What verdicts say of several systems. `strengths` and `elo` (of the same, 0 is the mean) by system, `differences` by pair.
 
     `ranks`: best and worst rank that the differences allow, Holm over all pairs. `cyclic`: share of triples whose majorities go
@@ -149,7 +149,7 @@ def rank(
     level: float = 0.95,
     alpha: float = 0.05,
     half_wins: bool = False,
-) -> Ranking:
+) -> SystemRanking:
     """Strengths, differences and ranks from `by_item` [item, winner, loser], wins and halves of ties.
 
     Items are resampled, since one of them appears in many pairs; under 20 there is no interval. Everything is undefined where
@@ -178,7 +178,7 @@ def rank(
     p = {place: differences[pair].p_value for place, pair in numbered.items()}
     family = multiplicity.adjust(p, "ranking", alpha, "holm")
     adjusted = {numbered[place]: value for place, value in family.adjusted.items()}
-    return Ranking(
+    return SystemRanking(
         names,
         table,
         estimates.strengths(1.0, UNIT),
@@ -330,11 +330,11 @@ def _rank_sets(
     return {name: (1 + above[name], len(systems) - below[name]) for name in systems}
 
 
-def _undefined(systems: tuple[str, ...], table: np.ndarray, reason: str, items: int, half_wins: bool) -> Ranking:
+def _undefined(systems: tuple[str, ...], table: np.ndarray, reason: str, items: int, half_wins: bool) -> SystemRanking:
     def none(unit: str) -> Estimate:
         return missing("undefined", reason, unit, items)
 
-    return Ranking(
+    return SystemRanking(
         systems,
         table,
         {name: none(UNIT) for name in systems},

@@ -10,12 +10,12 @@ from rich.console import Console
 from calibrations import certificate, certificate_table, certificate_tier
 from calibrations.certificate import named_gates
 from calibrations.registry import CALIBRATIONS
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 from meridian import notebook_certificate, overrides
 
 RULES = overrides.group("certificate", "tiers")
 RELEASED = Standing("0.3", "x")
-CHANGED = Standing("0.3", "y", (Difference("seed", 1, 0), Difference("code calibrations/a.py", "1", "2")))
+CHANGED = Standing("0.3", "y", (RuleDifference("seed", 1, 0), RuleDifference("code calibrations/a.py", "1", "2")))
 HEADLINE = dict.fromkeys(("subject", "data", "faithfulness"), "x")
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from calibrations import claims_tried
 from calibrations.claims_tried import ClaimsTried
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 
-RELEASED, CHANGED = Standing("0.3", "r"), Standing("0.3", "c", (Difference("seed", 1, 0),))
+RELEASED, CHANGED = Standing("0.3", "r"), Standing("0.3", "c", (RuleDifference("seed", 1, 0),))
 
 
 def certificate(tier, circuit="c", prompts="p", weights="w", task="ioi", model="pocket", standing=RELEASED):

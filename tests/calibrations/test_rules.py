@@ -10,7 +10,7 @@ import pytest
 
 import code_digest
 from calibrations import rules
-from calibrations.rules import Difference, Release, Rules, Standing
+from calibrations.rules import Release, RuleDifference, Rules, Standing
 from results_io import UserError
 
 SETTINGS = {
@@ -86,18 +86,18 @@ def test_the_code_is_that_of_calibrations_recipes_engine_and_measurements() -> N
             [],
         ),
         ({"measurement__noise_scale": 1, "calibration__c11__max_sigma": 0.1000000000001}, []),  # the same number
-        ({"seed": 1}, [Difference("seed", 1, 0)]),
-        ({"prompts__evaluation": 40}, [Difference("prompts.evaluation", 40, 400)]),
-        ({"measurement__regardless": True}, [Difference("measurement.regardless", True, False)]),
-        ({"measurement__regardless": 0}, [Difference("measurement.regardless", 0, False)]),
-        ({"engine__tolerance__float32": 10}, [Difference("engine.tolerance.float32", 10, 1e-4)]),
-        ({"task__bos": True}, [Difference("task.bos", True, None)]),
-        ({"calibration__mine": {}}, [Difference("calibration.mine", {}, "absent")]),
+        ({"seed": 1}, [RuleDifference("seed", 1, 0)]),
+        ({"prompts__evaluation": 40}, [RuleDifference("prompts.evaluation", 40, 400)]),
+        ({"measurement__regardless": True}, [RuleDifference("measurement.regardless", True, False)]),
+        ({"measurement__regardless": 0}, [RuleDifference("measurement.regardless", 0, False)]),
+        ({"engine__tolerance__float32": 10}, [RuleDifference("engine.tolerance.float32", 10, 1e-4)]),
+        ({"task__bos": True}, [RuleDifference("task.bos", True, None)]),
+        ({"calibration__mine": {}}, [RuleDifference("calibration.mine", {}, "absent")]),
         (
             {"certificate": {"tiers": [1]}},
             [
-                Difference("certificate.names", "absent", ["proposed", "certified"]),
-                Difference("certificate.tiers", [1], "absent"),
+                RuleDifference("certificate.names", "absent", ["proposed", "certified"]),
+                RuleDifference("certificate.tiers", [1], "absent"),
             ],
         ),
     ],
@@ -160,7 +160,7 @@ def test_changed_new_and_missing_code_is_named_by_its_file() -> None:
         "code circuits/c.py: 3 (released: absent)",
         "code kernels/d.py: absent (released: 4)",
     ]
-    lines = Standing("0.3", "x", (Difference("seed", 1, 0), *found)).lines
+    lines = Standing("0.3", "x", (RuleDifference("seed", 1, 0), *found)).lines
     assert lines == [
         "rules: changed from released 0.3",
         "seed: 1 (released: 0)",
@@ -210,7 +210,7 @@ def test_a_file_without_rules_is_refused(text, released) -> None:
 
 
 def test_a_standing_reads_back_from_the_certificate() -> None:
-    standing = Standing("0.3", "x", (Difference("certificate.names", ["a"], "absent"),))
+    standing = Standing("0.3", "x", (RuleDifference("certificate.names", ["a"], "absent"),))
     assert Standing.read(json.loads(json.dumps({"rules": standing.to_dict()}))) == standing
     assert (Standing.read({}).word, Standing.read({}).released) == ("unknown", False)
     assert [Standing("0.3", "x").word, standing.word] == ["released 0.3", "changed"]

@@ -6,12 +6,12 @@ import random
 from itertools import combinations
 
 from circuits.tasks.file import alignment
-from circuits.tasks.file.alignment import Side
+from circuits.tasks.file.alignment import PromptSide
 
 
-def side(ids: list[int]) -> Side:
+def side(ids: list[int]) -> PromptSide:
     """Tokens as letters of a text."""
-    return Side("".join(map(str, ids)), tuple(ids), [(place, place + 1) for place in range(len(ids))], {})
+    return PromptSide("".join(map(str, ids)), tuple(ids), [(place, place + 1) for place in range(len(ids))], {})
 
 
 def fewest_changes(here: list[int], there: list[int]) -> tuple[int, set[tuple[tuple[int, int], ...]]]:
@@ -63,7 +63,7 @@ def test_parts_of_hundreds_of_tokens_are_not_matched_one_by_one() -> None:
 
 
 def test_roles_move_with_the_text_around_them() -> None:
-    one = Side(
+    one = PromptSide(
         "ab cd ef", (1, 2, 3), [(0, 2), (2, 5), (5, 8)], {"a": (0, 2), "c": (3, 5), "e": (6, 8), "c and e": (2, 8)}
     )
     for keeps_space, text in ((True, "ab<><> cd<> ef"), (False, "ab<><>cd<>ef")):

@@ -10,7 +10,7 @@ import torch
 
 from circuits import prompts as prompt_sets
 from circuits.tasks import file
-from circuits.tasks.file import Options, Reader, pairs
+from circuits.tasks.file import Options, PromptTokenizer, pairs
 from results_io import UserError
 from tests.circuits import family_tokenizers, gpt2_tokenizer
 
@@ -34,7 +34,7 @@ def family(kind: str):
 def made(records, tokenizer, longest=None, **options):
     """(pairs, rejected rows) of records."""
     rows = file.read(records)
-    return pairs.read(rows, Reader(tokenizer, Options.of(options), longest))
+    return pairs.read(rows, PromptTokenizer(tokenizer, Options.of(options), longest))
 
 
 def one(record, tokenizer, **options) -> Any:
@@ -191,7 +191,7 @@ def test_words_that_the_tokenizer_does_not_know(tokenizer) -> None:
     )
     examined = file.examine(
         file.read([{**MARY, "clean": "Zork " + MARY["clean"], "corrupted": "Zork " + MARY["corrupted"]}]),
-        Reader(tokenizer, Options()),
+        PromptTokenizer(tokenizer, Options()),
     )
     assert pairs.unknown_words(pairs.read(examined.rows, examined.reader)[0], examined.reader) == 1
 
@@ -352,7 +352,7 @@ def test_roles_named_in_both_prompts_end_at_one_position(kind) -> None:
     assert len(unnamed.filled[0]) == 3 and len(unnamed.changed) == 4  # big is matched with big, Mary with Mary
     pair = one(BIGGER, tokenizer, align="spans")
     assert len(pair.clean) == len(pair.corrupted) and len(pair.filled[0]) == 3 and pair.filled[1] == ()
-    offsets = Reader(tokenizer, Options()).offsets(pair.texts[0])
+    offsets = PromptTokenizer(tokenizer, Options()).offsets(pair.texts[0])
     start = len(pair.clean) - len(offsets)
     for role, words in (("animal", ("dog", "cat")), ("name", ("Mary", "Ann")), ("verb", ("ran", "ran"))):
         first, last = pair.positions[role]
@@ -454,14 +454,17 @@ def test_what_a_tokenizer_lacks_is_refused_in_one_sentence() -> None:
         ),
     ):
         with pytest.raises(UserError) as error:
-            Reader(family("gpt2"), Options.of(options))
+            PromptTokenizer(family("gpt2"), Options.of(options))
         assert str(error.value) == sentence
     with pytest.raises(
         UserError, match=r"^task.bos=true, and this tokenizer has no BOS token; leave it out, or run with"
     ):
-        Reader(family("qwen"), Options.of({"bos": True}))
-    assert Reader(family("qwen"), Options()).bos is False and Reader(family("llama3"), Options()).bos is True
-    assert Reader(family("gpt2"), Options.of({"bos": False})).start == ()
+        PromptTokenizer(family("qwen"), Options.of({"bos": True}))
+    assert (
+        PromptTokenizer(family("qwen"), Options()).bos is False
+        and PromptTokenizer(family("llama3"), Options()).bos is True
+    )
+    assert PromptTokenizer(family("gpt2"), Options.of({"bos": False})).start == ()
 
 
 def test_a_space_on_one_side_alone_is_named_as_tokenizers_read_it_differently(tokenizer) -> None:
@@ -481,7 +484,7 @@ def test_a_space_on_one_side_alone_is_named_as_tokenizers_read_it_differently(to
 
 
 def test_a_prompt_that_is_a_book_is_left_out_before_it_is_read(tokenizer, monkeypatch) -> None:
-    reader = Reader(tokenizer, Options(align="spans"), 64)
+    reader = PromptTokenizer(tokenizer, Options(align="spans"), 64)
     book = {"clean": "Mary " * 10_000, "corrupted": "Anna " * 10_000, "answer": "Mary", "wrong": "John"}
     with monkeypatch.context() as patched:
         patched.setattr(reader, "ids", lambda text: pytest.fail("the book was tokenized"))

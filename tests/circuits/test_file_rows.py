@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from circuits.tasks.file import Options, read, rows_sha256
-from circuits.tasks.file.rows import Row
+from circuits.tasks.file.rows import PairRow
 from results_io import UserError
 
 PAIR = {"clean": "Mary and John gave it to", "corrupted": "Anna and Paul gave it to", "answer": "Mary", "wrong": "John"}
@@ -181,7 +181,7 @@ def test_columns_may_stand_elsewhere(tmp_path) -> None:
     chosen = {"clean": "prompt", "corrupted": "other.prompt", "answer": "choices[key]", "wrong": "by_letter[other.key]"}
     options = Options.of({"columns": chosen})
     (row,) = read(written(tmp_path / "a.jsonl", as_jsonl([record])), options)
-    assert row == Row(1, 1, PAIR["clean"], PAIR["corrupted"], ("Mary",), ("John",))
+    assert row == PairRow(1, 1, PAIR["clean"], PAIR["corrupted"], ("Mary",), ("John",))
     found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "by_letter[other.nokey]"}}))
     assert found == "LINE 1: has no column other.nokey (it has: prompt, key); correct task.columns"
     found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "choices[other.key]"}}))

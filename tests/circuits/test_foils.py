@@ -6,7 +6,7 @@ import torch
 
 from circuits import foils, models
 from circuits.tasks import file
-from circuits.tasks.file import Options, Reader, pairs
+from circuits.tasks.file import Options, PromptTokenizer, pairs
 from tests.circuits.file_rows import FRAMES, ioi_rows
 
 
@@ -20,7 +20,7 @@ def test_a_foil_is_the_most_probable_word_after_the_corrupted_prompt_that_is_no_
     settings = {"name": "toy", "kind": "local", "path": str(folder("gpt2")), "device": "cpu", "dtype": "float32"}
     choose = foils.corrupted_top(settings, models.identify(settings))
     rows = without_foils(14)
-    kept, _ = pairs.read(file.read(rows), Reader(tokenizer, Options()))
+    kept, _ = pairs.read(file.read(rows), PromptTokenizer(tokenizer, Options()))
     found = choose(kept)
     assert len(found) == 14 and len(set(found)) > 1
     for pair, foil in zip(kept, found, strict=True):

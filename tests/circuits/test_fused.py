@@ -362,7 +362,7 @@ def _note(scores, held):
 
     def noted(self, probabilities):
         one, own = self.engine, self.inputs.length - self.first
-        piece = memory.Piece.of(
+        piece = memory.VariantWork.of(
             one.shape, self.trie, self.inputs.length, self.first, one.smallest_product / (self.n * own), probabilities
         )
         planned = piece.peak(one.shape, self.n, one.tokens_per_block, one.logits_per_block)

@@ -14,7 +14,7 @@ import torch
 
 from circuits.circuit import Node
 from circuits.engine import DEFAULTS, FusedEngine, LensEngine, philox
-from circuits.engine.philox import Stream
+from circuits.engine.philox import NoiseStream
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise
 from kernels.choice import Operations
 from scripts.benchmarks import subjects
@@ -104,7 +104,7 @@ def test_memory_stays_within_its_bound(folder, prompts) -> None:
 
 def test_noise_is_drawn_by_one_kernel_and_is_the_cpu_s() -> None:
     """To the last place of float32; 12 layers and 4 draws of all heads of GPT-2 small on 64 prompts."""
-    ids, streams = [str(row) for row in range(64)], [Stream("attn.hook_z", n % 12, n // 12) for n in range(48)]
+    ids, streams = [str(row) for row in range(64)], [NoiseStream("attn.hook_z", n % 12, n // 12) for n in range(48)]
     drawn = {at: philox.normal(philox.keys(0, ids, at), streams, LENGTH * 768, torch.float32) for at in ("cuda", "cpu")}
     found = drawn["cuda"].cpu()
     assert float((found - drawn["cpu"]).abs().max()) < 1e-6

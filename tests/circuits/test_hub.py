@@ -199,7 +199,7 @@ def store(repository: Path, files: dict[str, str], listed: tuple[str, ...] = ())
 def test_what_an_earlier_run_downloaded_is_found_although_other_files_were_not(cache) -> None:
     there = {"config.json": "{}", "tokenizer.json": "{}", "model.safetensors": ""}
     snapshot = store(cache, there, ("README.md", "pytorch_model.bin", "onnx/model.onnx"))
-    assert hub.fetch("some/model", COMMIT) == hub.Snapshot(snapshot, COMMIT)
+    assert hub.fetch("some/model", COMMIT) == hub.HubSnapshot(snapshot, COMMIT)
 
 
 def test_shards_of_which_one_is_missing_are_downloaded_again(cache) -> None:

@@ -219,7 +219,7 @@ def test_a_tokenizer_without_bos_names_the_setting(folder, tmp_path) -> None:
 
 def test_the_revision_of_a_hub_model_is_recorded(folder, monkeypatch) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
-    monkeypatch.setattr(hub, "fetch", lambda repository, revision: hub.Snapshot(folder("gpt2"), commit))
+    monkeypatch.setattr(hub, "fetch", lambda repository, revision: hub.HubSnapshot(folder("gpt2"), commit))
     settings = {"name": "some/model", "kind": "hub", "revision": None, "device": "cpu", "dtype": "float32"}
     assert models.identify(settings).revision == commit
     plan = measure.Plan(settings, tasks.get("ioi"), toy.SIZES, 0, toy.SETTINGS, toy.ENGINE)

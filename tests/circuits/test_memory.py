@@ -14,7 +14,7 @@ from circuits.circuit import head
 from circuits.edges import Edge, Reader
 from circuits.engine import FusedEngine, LensEngine, memory
 from circuits.engine.lens import hooked_logits
-from circuits.engine.memory import MIB, Allowance, ModelShape, Paths
+from circuits.engine.memory import MIB, Allowance, DecoderSizes, Paths
 from circuits.engine.paths import most_paths
 from circuits.engine.rows import Rows
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, patch_paths
@@ -128,7 +128,9 @@ def test_a_planned_peak_is_the_counted_one_within_a_fifth(
     for one in passes:
         own = one.inputs.length - one.first
         smallest = engine.smallest_product / (one.n * own)
-        piece = memory.Piece.of(engine.shape, one.trie, one.inputs.length, one.first, smallest, probabilities, tries)
+        piece = memory.VariantWork.of(
+            engine.shape, one.trie, one.inputs.length, one.first, smallest, probabilities, tries
+        )
         planned.append(piece.peak(engine.shape, one.n, engine.tokens_per_block, engine.logits_per_block))
     assert {one.n for one in passes} == {len(alike)}
     assert abs(off(max(planned), live.peak)) < WITHIN
@@ -148,7 +150,7 @@ def test_a_forward_pass_takes_the_planned_bytes_a_row(name, hooked, rows, length
     forward = partial(hooked_logits, model) if hooked else engine.decoder.forward
     with LiveBytes() as live:
         forward(tokens, end, hooks)
-    assert abs(off(rows * ModelShape.of(model).forward_row(length, hooked), live.peak)) < WITHIN
+    assert abs(off(rows * DecoderSizes.of(model).forward_row(length, hooked), live.peak)) < WITHIN
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
@@ -171,13 +173,13 @@ def test_paths_take_the_planned_bytes_a_row(name, shaped, alike, sets) -> None:
 
 def test_the_vocabulary_is_what_the_audit_found() -> None:
     """A table of 32,768 rows: 6.6 GB for GPT-2's vocabulary and 16.8 GB for Llama 3's, and of it there are two."""
-    gpt2 = ModelShape(12, 768, 12, 12, 64, 3072, 50257, 4)
-    llama = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, 2, rotary=128, gated=True, widened=2**26)
+    gpt2 = DecoderSizes(12, 768, 12, 12, 64, 3072, 50257, 4)
+    llama = DecoderSizes(32, 4096, 32, 8, 128, 14336, 128256, 2, rotary=128, gated=True, widened=2**26)
     assert 32768 * gpt2.logits_row / 2 == pytest.approx(6.6e9, rel=0.01)
     assert 32768 * llama.logits_row / 2 == pytest.approx(16.8e9, rel=0.01)
     assert llama.exact_unembedding == 256 * MIB and gpt2.exact_unembedding == 0
     assert llama.widened_matrix == 0 and replace(llama, itemsize=4).widened_matrix == 4 * 4096 * 14336
-    piece = memory.Piece(20, 0, (*[memory.States(77, 77, 77, ((77, 77),))] * 12,), 0, 0, True)
+    piece = memory.VariantWork(20, 0, (*[memory.States(77, 77, 77, ((77, 77),))] * 12,), 0, 0, True)
     one = piece.peak(gpt2, 64, 32768, 4928)
     assert one == pytest.approx(4928 * gpt2.logits_row, rel=0.02)  # more than all streams of 77 variants on 64 prompts
     assert piece.peak(gpt2, 64, 2048, 667) < 0.4 * one

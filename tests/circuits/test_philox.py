@@ -11,7 +11,7 @@ from scipy import stats
 
 import code_digest
 from circuits.engine import philox
-from circuits.engine.philox import LOW, Stream
+from circuits.engine.philox import LOW, NoiseStream
 from results_io import UserError
 from tests.circuits import philox_loop
 
@@ -29,7 +29,7 @@ def integers(text: str) -> tuple[int, ...]:
 
 
 def drawn(ids=IDS, hooks=(HOOK,), draws=(0,), components=10, seed=0, dtype=torch.float64, device="cpu"):
-    streams = [Stream.of_hook(hook, draw) for hook in hooks for draw in draws]
+    streams = [NoiseStream.of_hook(hook, draw) for hook in hooks for draw in draws]
     return philox.normal(philox.keys(seed, ids, device), streams, components, dtype)
 
 
@@ -149,14 +149,16 @@ def test_no_value_is_read_while_drawing() -> None:
     assert (found.shape, found.device.type, found.dtype) == ((4, len(IDS), 50), "meta", torch.float32)
     key = philox.keys(0, IDS, "meta")
     assert (
-        philox.choice(key, Stream("donor", 0, 0), torch.ones(len(IDS), dtype=torch.long, device="meta")).device.type
+        philox.choice(
+            key, NoiseStream("donor", 0, 0), torch.ones(len(IDS), dtype=torch.long, device="meta")
+        ).device.type
         == "meta"
     )
 
 
 @pytest.mark.parametrize(("ids", "streams", "components"), [([], 1, 5), (["a"], 0, 5), (["a"], 1, 0)])
 def test_nothing_is_drawn_for_nothing(ids, streams, components) -> None:
-    found = philox.normal(philox.keys(0, ids), [Stream("kind", 0, 0)] * streams, components, torch.float32)
+    found = philox.normal(philox.keys(0, ids), [NoiseStream("kind", 0, 0)] * streams, components, torch.float32)
     assert found.shape == (streams, len(ids), components)
 
 
@@ -166,7 +168,7 @@ def test_nothing_is_drawn_for_nothing(ids, streams, components) -> None:
 @pytest.mark.parametrize("count", [1, 2, 7, 100])
 def test_choices_are_uniform_and_those_of_the_law(count) -> None:
     ids = [str(number) for number in range(20_000)]
-    found = philox.choice(philox.keys(5, ids), Stream("donor", 0, 3), torch.full((len(ids),), count))
+    found = philox.choice(philox.keys(5, ids), NoiseStream("donor", 0, 3), torch.full((len(ids),), count))
     assert found[:50].tolist() == [philox_loop.donor(5, one, 3, count) for one in ids[:50]]
     counts = np.bincount(found, minlength=count)
     assert len(counts) == count
@@ -189,10 +191,10 @@ def test_no_choice_is_favoured_by_more_than_its_share_of_32_bits() -> None:
 def test_streams_are_told_apart_by_layer_draw_and_kind() -> None:
     kinds = ("attn.hook_z", "hook_attn_out", "hook_mlp_out", "hook_resid_pre")
     names = ["hook_embed", *(f"blocks.{layer}.{kind}" for layer in range(100) for kind in kinds)]
-    counters = {Stream.of_hook(name, draw).counter for name in names for draw in range(4)}
-    counters |= {Stream("donor", 0, draw).counter for draw in range(4)}
+    counters = {NoiseStream.of_hook(name, draw).counter for name in names for draw in range(4)}
+    counters |= {NoiseStream("donor", 0, draw).counter for draw in range(4)}
     assert len(counters) == 4 * (len(names) + 1)
-    assert Stream.of_hook("blocks.12.attn.hook_z", 5) == Stream("attn.hook_z", 12, 5)
+    assert NoiseStream.of_hook("blocks.12.attn.hook_z", 5) == NoiseStream("attn.hook_z", 12, 5)
 
 
 @pytest.mark.parametrize("draw", [-1, 2**32])
@@ -200,7 +202,7 @@ def test_a_draw_that_no_counter_holds_is_refused(draw) -> None:
     with pytest.raises(
         UserError, match=rf"draw {draw} of attn.hook_z has no random numbers; use one from 0 to 4294967295"
     ):
-        Stream.of_hook(HOOK, draw)
+        NoiseStream.of_hook(HOOK, draw)
 
 
 def test_stored_results_are_those_of_this_generator() -> None:

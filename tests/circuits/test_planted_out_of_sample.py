@@ -9,7 +9,7 @@ from circuits import planted
 from circuits.circuit import head
 from circuits.planted import compiler, features
 from circuits.planted.features import HELPED_NAMES
-from circuits.planted.mechanisms import Gate, Relay
+from circuits.planted.mechanisms import MLPGate, Relay
 from circuits.planted.out_of_sample_heads import CANCELLING_TWELVE
 from circuits.tasks import lexicon
 from tests.circuits.planted_loop import Measured, claimed, measured
@@ -38,10 +38,10 @@ def test_gate_writes_nothing_below_its_limit_and_no_more_than_its_gain(held, wri
     codes = features.spread_codes(len(lexicon.NAMES), features.NAME_WIDTH)
     stream = torch.zeros(1, 768)
     stream[0, features.columns("draft")] = held * codes[7]
-    made = compiler.compile_gate(Gate("draft", "answer_name", 0.6, 0.9, 5.0), 768)
+    made = compiler.compile_gate(MLPGate("draft", "answer_name", 0.6, 0.9, 5.0), 768)
     out = through(made, stream)[0, features.columns("answer_name")]
     assert float(out @ codes[7]) == pytest.approx(5 * written, abs=0.15)
-    flag = compiler.compile_gate(Gate("draft", "name_written", 0.6, 0.9, 1.0), 768)
+    flag = compiler.compile_gate(MLPGate("draft", "name_written", 0.6, 0.9, 1.0), 768)
     assert float(through(flag, stream)[0, features.columns("name_written")]) == pytest.approx(written, abs=0.05)
 
 

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training.export import POCKET, half_precision, save_folder
-from meridian.training.run import ModelShape, Run, TrainingRecipe, build_model, rate_factor
+from meridian.training.run import Run, TrainedShape, TrainingRecipe, build_model, rate_factor
 from meridian.training.scoring import last_logits, score
 
 PROMPT = "When Mary and John went to the store, John gave a drink to"
@@ -23,7 +23,7 @@ TINY = TrainingRecipe(
     adam_rate=1e-2,
     warm_up=5,
     constant=0.8,
-    shape=ModelShape(layers=1, heads=2, width=48, hidden=48),
+    shape=TrainedShape(layers=1, heads=2, width=48, hidden=48),
 )
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 import shown_text
 from meridian import aggregate, commandline, report, tables
 from meridian.figures import geometry_csv
-from meridian.figures.values import Forest, Interval
+from meridian.figures.values import EstimateMark, Forest
 from meridian.reporter import Reporter
 from suites.models.api_key import HIDDEN, ApiKey
 
@@ -61,7 +61,7 @@ def test_no_table_has_a_formula() -> None:
 
 
 def forest(label: str) -> Forest:
-    row = Interval(label, -1.0, -2.0, 0.0, group=label)
+    row = EstimateMark(label, -1.0, -2.0, 0.0, group=label)
     return Forest(name="f", title="t", caption="c", x_label="x", rows=(row,))
 
 

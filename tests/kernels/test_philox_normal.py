@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from circuits.engine import philox
-from circuits.engine.philox import LOW, Stream
+from circuits.engine.philox import LOW, NoiseStream
 from kernels import philox_normal as module
 from kernels.philox_normal import philox_normal
 
-STREAMS = [Stream("attn.hook_z", 3, 0), Stream("hook_embed", 0, LOW), Stream("hook_mlp_out", LOW, 5)]
+STREAMS = [NoiseStream("attn.hook_z", 3, 0), NoiseStream("hook_embed", 0, LOW), NoiseStream("hook_mlp_out", LOW, 5)]
 WORDS = torch.tensor([stream.counter for stream in STREAMS])
 KEY = torch.cat([philox.keys(-3, ["a", "ü"]), torch.tensor([[0, LOW, LOW], [0, LOW, 0]])], 1)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from calibrations import certificate_tier
 from calibrations.number_format import number
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 from meridian import certificate_lines, commandline, reporter
 from meridian.report import first_screen
 from meridian.run_folder import RunFolder
@@ -60,7 +60,7 @@ def test_a_gate_that_judged_nothing_leaves_the_headline(finished) -> None:
 
 
 def test_changed_rules_are_one_line_and_released_ones_none() -> None:
-    differences = tuple(Difference(key, 40, 400) for key in ("prompts.evaluation", "prompts.held_out", "seed"))
+    differences = tuple(RuleDifference(key, 40, 400) for key in ("prompts.evaluation", "prompts.held_out", "seed"))
     said = certificate_lines.changed(Standing("0.3", "y", differences))
     assert (
         said == "changed from released 0.3: prompts.evaluation: 40 (released: 400) and 2 more; verbose=true lists them"

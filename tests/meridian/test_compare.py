@@ -15,7 +15,7 @@ from rich.console import Console
 
 import results_io
 from calibrations.evidence import Evidence
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 from calibrations.statistics import bootstrap_counts
 from meridian import run_comparison, run_comparison_table
 from meridian.run_comparison import RunComparison, compare
@@ -400,7 +400,7 @@ def test_a_copy_has_no_difference_and_the_document_is_written_where_nothing_else
 
 @pytest.mark.slow
 def test_a_tier_under_other_rules_has_no_name_and_the_rules_are_in_the_notes(tmp_path: Path) -> None:
-    changed = Standing("0.3", "y", (Difference("seed", 1, 0),))
+    changed = Standing("0.3", "y", (RuleDifference("seed", 1, 0),))
     reached = {"tier": 4, "tier_name": "certified"}
     folders = [
         folder_of(tmp_path / "a", small(), **reached),

@@ -10,7 +10,7 @@ import yaml
 
 from meridian import drift_series
 from meridian.training import tuning
-from suites.drift import corpus, embeddings, pocket_prompts, record
+from suites.drift import corpus, embeddings, pocket_prompts
 from suites.log import chain
 from suites.models.local import LocalModel
 from suites.modes import embedding
@@ -52,7 +52,7 @@ def test_a_week_in_which_the_endpoint_is_down_is_a_gap_on_the_site(tmp_path) -> 
     model = ("model=endpoint", "model.base_url=http://127.0.0.1:9/v1", "model.name=prod", "model.retries=0")
     done = command("drift", "series=prod", *model, f"results={results}")
     assert (done.code, done.errors) == (3, "")
-    lines = chain.read(results / "drift" / "prod" / record.NAME)
+    lines = chain.read(results / "drift" / "prod" / series_record.NAME)
     assert [line["kind"] for line in lines] == ["gap"]
     page = (results / "drift" / "prod" / "site" / "gaps.html").read_text()
     assert lines[0]["snapshot"] in page and "127.0.0.1:9" in page and "a gap" in done.output
@@ -66,7 +66,7 @@ def test_only_a_retired_prompt_is_revealed_and_what_was_committed_stays(tmp_path
     path, folder = tmp_path / "old.yaml", tmp_path / "results" / "drift" / "prod"
     path.write_text(yaml.safe_dump({"prompts": rows}))
     committed = corpus.commitments(path)["commitments"]
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         for name, keys in (("2026-W22", (old, kept)), ("2026-W23", (kept,))):
             asked = [line(name, key.removesuffix("@1"), 0) for key in keys]
             week(writer, name, asked, commitments={key: committed[key] for key in keys})
@@ -86,7 +86,7 @@ def test_only_a_retired_prompt_is_revealed_and_what_was_committed_stays(tmp_path
 def test_texts_that_a_kill_left_without_vectors_get_them_by_the_next_command(tmp_path, monkeypatch) -> None:
     """The snapshot was finished and its texts were not embedded yet: taking it again is refused and embeds them."""
     folder = tmp_path / "drift" / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         week(writer, "2026-W22", [line("2026-W22", "p0", n, text) for n, text in enumerate(("red", "red", "blue"))])
     monkeypatch.setattr(embeddings, "identity", lambda: {"weights_sha256": "first"})
     monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: np.ones((len(texts), 2)))

@@ -11,7 +11,6 @@ from rich.console import Console
 import results_io
 from meridian import drift_comparison, drift_trace
 from results_io import UserError
-from suites.drift import record
 from suites.log import chain
 from tests.commandline import command
 from tests.suites.test_drift_analysis import SETTINGS, analysed, grid, line, longer, plain, week
@@ -23,7 +22,7 @@ WEIGHTS = {"2026-W22": "a" * 64, "2026-W23": "b" * 64}
 def folder(tmp_path_factory):
     """A series of two weeks; the second is 10 tokens longer. Between their weights stands a trace."""
     own = tmp_path_factory.mktemp("results") / "drift" / "prod"
-    with chain.Writer(own / record.NAME) as writer:
+    with chain.Writer(own / series_record.NAME) as writer:
         for name, tokens in (("2026-W22", plain), ("2026-W23", longer)):
             week(writer, name, grid(name, tokens))
     analysed(own)
@@ -55,7 +54,7 @@ def between(a, b):
 
 def test_the_folder_of_a_series_is_its_last_snapshot_and_another_series_may_stand_beside(folder, tmp_path) -> None:
     other = tmp_path / "drift" / "other"
-    with chain.Writer(other / record.NAME) as writer:
+    with chain.Writer(other / series_record.NAME) as writer:
         week(writer, "2026-W40", grid("2026-W40", plain))
     document = between(folder, other)
     assert document["subject"]["a"]["snapshot"] == "2026-W23" and document["id"] == "drift_comparison"
@@ -66,11 +65,13 @@ def test_the_folder_of_a_series_is_its_last_snapshot_and_another_series_may_stan
 
 def with_weights(folder, own):
     """A copy of the series whose snapshots are of local weights, with a trace between them."""
-    lines = [{key: value for key, value in one.items() if key != "seq"} for one in chain.read(folder / record.NAME)]
+    lines = [
+        {key: value for key, value in one.items() if key != "seq"} for one in chain.read(folder / series_record.NAME)
+    ]
     for one in lines:
-        if one["kind"] == record.STARTED:
+        if one["kind"] == series_record.STARTED:
             one["model"]["identity"] = {"kind": "local", "weights": WEIGHTS[one["snapshot"]]}
-    with chain.Writer(own / record.NAME) as writer:
+    with chain.Writer(own / series_record.NAME) as writer:
         writer.append(lines)
     part = {"a": 0.2, "b": 0.0, "interval": [0.1, 0.3]}
     traced = {
@@ -96,7 +97,7 @@ def test_heads_are_those_of_the_trace_between_the_same_weights_in_this_direction
 
 def test_what_cannot_be_compared_is_refused(folder, tmp_path) -> None:
     strange = tmp_path / "drift" / "strange"
-    with chain.Writer(strange / record.NAME) as writer:
+    with chain.Writer(strange / series_record.NAME) as writer:
         week(writer, "2026-W40", [line("2026-W40", f"q{p}", s) for p in range(12) for s in range(6)])
         week(
             writer,

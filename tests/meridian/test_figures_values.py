@@ -22,7 +22,16 @@ from meridian import figures, finding
 from meridian.figures import colours, distributions, forest, intervals, plotly, static, static_graph
 from meridian.figures.forest import BY_RECIPE
 from meridian.figures.layout import place_nodes
-from meridian.figures.values import CircuitGraph, Distribution, Figure, Forest, GraphEdge, GraphNode, HeatMap, Interval
+from meridian.figures.values import (
+    CircuitGraph,
+    Distribution,
+    EstimateMark,
+    Figure,
+    Forest,
+    GraphEdge,
+    GraphNode,
+    HeatMap,
+)
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import judged
 
@@ -540,7 +549,10 @@ def test_bins_hold_every_draw() -> None:
 
 
 def test_the_side_that_passes_is_shaded() -> None:
-    rows = (Interval("C11.x", 0.02, 0.01, 0.03, "pass", below=0.1), Interval("C12.x", 0.6, 0.4, 0.7, "fail", above=0.5))
+    rows = (
+        EstimateMark("C11.x", 0.02, 0.01, 0.03, "pass", below=0.1),
+        EstimateMark("C12.x", 0.6, 0.4, 0.7, "fail", above=0.5),
+    )
     drawn = plotly.specification(Forest(name="f", title="f", caption="f", x_label="x", rows=rows, own_scales=True))
     shade = [shape for shape in drawn["layout"]["shapes"] if shape["type"] == "rect"]
     assert shade[0]["x1"] == 0.1 and shade[0]["x0"] == drawn["layout"]["xaxis"]["range"][0]

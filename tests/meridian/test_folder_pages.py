@@ -14,9 +14,9 @@ import pytest
 import results_io
 from meridian.figures import drift, judging
 from meridian.report import browsed_table, drift_page, folder_page, pages, sources, suites_page
-from meridian.report.browsed_table import BrowsedTable, Cell
+from meridian.report.browsed_table import BrowsedTable, TableCell
 from meridian.report.folder_page import FolderPage
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, show, wait
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hit'\">"
@@ -46,18 +46,18 @@ def in_chromium(test: Any) -> Any:
 def test_counts_are_whole_and_what_rounding_keeps_from_zero_is_zero() -> None:
     assert browsed_table.plain(1440).text == "1440" and browsed_table.plain(None).text == "–"
     record = {"value": 0.0, "ci": {"low": -1.05e-9, "high": 1.05e-9}}
-    assert browsed_table.estimate(record, Source("a.json", "x")).text == "0 [0, 0]"
+    assert browsed_table.estimate(record, FieldSource("a.json", "x")).text == "0 [0, 0]"
     absent = browsed_table.estimate(
-        {"value": None, "ci": None, "status": "not_applicable", "reason": "none"}, Source("a", "x")
+        {"value": None, "ci": None, "status": "not_applicable", "reason": "none"}, FieldSource("a", "x")
     )
     assert (absent.text, absent.note, absent.value) == ("not applicable", "none", None)
 
 
 def test_a_table_whose_rows_do_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="the table t has rows or filters that do not fit"):
-        BrowsedTable("t", "t", "", ("a", "b"), ((Cell("1"),),))
+        BrowsedTable("t", "t", "", ("a", "b"), ((TableCell("1"),),))
     with pytest.raises(ValueError, match="the table t has rows or filters that do not fit"):
-        BrowsedTable("t", "t", "", ("a",), ((Cell("1"),),), ("b",))
+        BrowsedTable("t", "t", "", ("a",), ((TableCell("1"),),), ("b",))
 
 
 def test_a_caption_names_its_results_one_by_one_and_from_to() -> None:
@@ -100,16 +100,17 @@ def test_suites_that_fail_come_first_and_their_numbers_name_the_field(suites: Pa
     rates, failures, unfit = page.tables[:3]
     assert [row[0].text for row in rates.rows] == ["worse", "bad", "free", "good"]
     assert [row[4].text for row in rates.rows] == ["fail", "fail", "none", "pass"]
-    assert rates.rows[0][2].source == Source("110_padding.json", "records[2].value", "in brackets: ci, beside it")
+    assert rates.rows[0][2].source == FieldSource("110_padding.json", "records[2].value", "in brackets: ci, beside it")
     assert page.lines[0] == "2 of 3 suites with a gate fail it, 1 pass; of the others nothing is decided."
     assert page.lines[1] == "The worst is worse: 0.8 [0.7, 0.9] of its items fail, where 0.1 may."
     (failure,) = failures.rows
     assert (
-        failure[0].source == Source("110_padding.json", 'data.suites["bad"].worst[0]') and failure[4].text == "a or b"
+        failure[0].source == FieldSource("110_padding.json", 'data.suites["bad"].worst[0]')
+        and failure[4].text == "a or b"
     )
     assert [row[0].text for row in unfit.rows] == ["never"]
     assert [one.figure.name for one in page.figures] == ["failure_rates"]
-    assert page.figures[0].sources == (Source("110_padding.json", "records"),)
+    assert page.figures[0].sources == (FieldSource("110_padding.json", "records"),)
 
 
 def test_a_page_is_one_file_that_asks_for_nothing_and_text_of_results_is_never_markup(suites: Path) -> None:
@@ -165,7 +166,7 @@ def test_a_series_begins_with_its_latest_alarm_and_its_smallest_p(tmp_path: Path
     page = pages.of(tmp_path, "demo")
     alarms, tests, gaps = page.tables
     assert [row[4].text for row in alarms.rows] == ["0.001", "0.01"]
-    assert alarms.rows[0][3].source == Source("manifest-s3.json", "alarms[1].difference")
+    assert alarms.rows[0][3].source == FieldSource("manifest-s3.json", "alarms[1].difference")
     assert [row[8].text for row in tests.rows] == ["0.001", "0.4"] and len(gaps.rows) == 1
     assert page.lines[0] == "1 of 2 snapshots have an alarm; the last, s3, compared with s1, has 2."
     assert drift_page.of(tmp_path, "demo") == page and pages.kind_of(tmp_path) == "drift"
@@ -185,14 +186,14 @@ def browser() -> Iterator[Any]:
     yield from chromium()
 
 
-def number(place: int) -> Cell:
-    return browsed_table.plain(place, Source("a/b.json", f"x[{place}]"))
+def number(place: int) -> TableCell:
+    return browsed_table.plain(place, FieldSource("a/b.json", f"x[{place}]"))
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     rows = tuple(
-        (Cell(f"row {place}"), Cell("even" if place % 2 == 0 else "odd"), number(place))
+        (TableCell(f"row {place}"), TableCell("even" if place % 2 == 0 else "odd"), number(place))
         for place in range(60)
     )  # fmt: skip
     table = BrowsedTable("many", "Many rows", "Sixty.", ("name", "kind", "number"), rows, ("kind",))

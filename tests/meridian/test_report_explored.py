@@ -20,7 +20,7 @@ from meridian import figures, report
 from meridian.figures import colours
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.report import disagreement, explored, first_screen, head_facts, prompt_table, sources
-from meridian.report.sources import Source
+from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import RULES, judged
 
@@ -48,7 +48,7 @@ def measured(run) -> list[head_facts.Method]:
     return head_facts.methods(run, figures.by_section(run)["heads"])
 
 
-def resolved(run: RunFolder, source: Source) -> Any:
+def resolved(run: RunFolder, source: FieldSource) -> Any:
     """What stands at a source: a field by its names and places; with a star the list over that index."""
     found = [results_io.read(run.path / source.file)]
     for name, place, key in re.findall(r'([^.\[\]]+)|\[(\d+|\*)\]|\["([^"]+)"\]', source.field):
@@ -59,10 +59,10 @@ def resolved(run: RunFolder, source: Source) -> Any:
     return found if "*" in source.field else found[0]
 
 
-def links(text: str) -> Iterator[tuple[Source, str]]:
+def links(text: str) -> Iterator[tuple[FieldSource, str]]:
     for address, shown in LINK.findall(text):
         told = {name: values[0] for name, values in parse_qs(address.replace("&amp;", "&")).items()}
-        yield Source(told["json"], told["field"], told.get("made", "")), shown
+        yield FieldSource(told["json"], told["field"], told.get("made", "")), shown
 
 
 def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -> None:
@@ -86,11 +86,11 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
 
 
 def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:
-    source = Source("a b.json", 'heads["0.1"].x[3]', "mean & more = 100 %")
+    source = FieldSource("a b.json", 'heads["0.1"].x[3]', "mean & more = 100 %")
     (address,) = re.findall("^#(.*)", source.address)
     told = {name: values[0] for name, values in parse_qs(address).items()}
     assert told == {"json": source.file, "field": source.field, "made": source.made}
-    assert "made" not in Source("a.json", "b").address
+    assert "made" not in FieldSource("a.json", "b").address
 
 
 def test_every_figure_names_the_files_that_it_was_drawn_from(run) -> None:
@@ -141,9 +141,9 @@ def test_a_head_has_its_role_its_own_evidence_and_the_verdicts_that_name_it(run,
             assert record["metric"] in {one["metric"] for one in data["verdicts"][name]}
     for name, verdicts in data["verdicts"].items():
         for one in verdicts:
-            assert resolved(run, Source(one["json"], one["field"])) is not None
+            assert resolved(run, FieldSource(one["json"], one["field"])) is not None
             if one["metric"] == "M3b.no_idle_heads" and one["text"].startswith("this head"):
-                assert one["text"].endswith(resolved(run, Source(one["json"], one["field"]))["label"]), name
+                assert one["text"].endswith(resolved(run, FieldSource(one["json"], one["field"]))["label"]), name
 
 
 def test_methods_disagree_about_heads_outside_that_are_large_and_claimed_ones_that_are_not(run, measured) -> None:

@@ -18,7 +18,7 @@ from rich.console import Console
 
 import results_io
 from calibrations.registry import CALIBRATIONS
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 from circuits import circuit as circuit_files
 from meridian import aggregate, devices, stages
 from tests.circuits import toy
@@ -188,7 +188,7 @@ def entry(tier, ratio, variant=None, seed=0):
         "tier_name": "supported",
         "of": 4,
         "ceiling": 3,
-        "rules": Standing("0.3", "x", (Difference("seed", seed, 0),) if seed else ()).to_dict(),
+        "rules": Standing("0.3", "x", (RuleDifference("seed", seed, 0),) if seed else ()).to_dict(),
         "faithfulness": ratio,
         "verdicts": dict.fromkeys(CALIBRATIONS, "pass") | {"C30": "inconclusive", "M98": "fail"},
     }

@@ -21,11 +21,11 @@ from meridian.figures.values import (
     CircuitGraph,
     Curves,
     Distribution,
+    EstimateMark,
     Forest,
     GraphEdge,
     GraphNode,
     HeatMap,
-    Interval,
     Series,
 )
 from meridian.run_folder import RunFolder
@@ -42,10 +42,13 @@ TOKENS = HeatMap(
 )  # fmt: skip
 FOREST = Forest(
     name="forest", **NAMED, x_label="estimate", level=0.9, lines={"limit 0.8": 0.8},
-    rows=(Interval("first", 0.97, 0.93, 1.01, "pass", "one"), Interval("second", None, verdict="insufficient", group="two")),
+    rows=(
+        EstimateMark("first", 0.97, 0.93, 1.01, "pass", "one"),
+        EstimateMark("second", None, verdict="insufficient", group="two"),
+    ),
 )  # fmt: skip
 OWN = replace(
-    FOREST, name="own", own_scales=True, rows=(Interval("C", 0.4, 0.2, 0.9, "inconclusive", above=0.5, unit="rho"),)
+    FOREST, name="own", own_scales=True, rows=(EstimateMark("C", 0.4, 0.2, 0.9, "inconclusive", above=0.5, unit="rho"),)
 )
 CURVES = Curves(
     name="curves", **NAMED, x_label="layer", y_label="nats", x=(0.0, 1.0, 2.0), level=0.95,
@@ -237,7 +240,7 @@ def test_browser_and_paper_have_one_colour_for_roles_signs_estimates_and_limits(
     arrows = [to_hex(arrow.get_edgecolor()) for arrow in axes.findobj(FancyArrowPatch)]
     assert lines == arrows == [colours.POSITIVE, colours.NEGATIVE]
 
-    rows = (Interval("judged", 1.0, 0.5, 2.0, "fail", above=0.8), Interval("not judged", 1.0, 0.5, 2.0))
+    rows = (EstimateMark("judged", 1.0, 0.5, 2.0, "fail", above=0.8), EstimateMark("not judged", 1.0, 0.5, 2.0))
     forest = Forest(name="f", title="f", caption="f", x_label="x", rows=rows)
     trace = plotly.specification(forest)["data"][0]
     paper = list(static.draw(forest).axes[0].lines)

@@ -21,7 +21,7 @@ from wandb.proto import wandb_internal_pb2
 
 import results_io
 from calibrations.registry import CALIBRATIONS
-from calibrations.rules import Difference, Standing
+from calibrations.rules import RuleDifference, Standing
 from meridian import figures, overrides, tables, trackers
 from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
@@ -155,7 +155,7 @@ def test_the_summary_is_of_the_record_that_decided() -> None:
     rows += [{"id": "S1", "title": "y", "verdict": "not run", "records": []}]
     gate = {"metric": "P.faithfulness", "verdict": "pass", "estimate": 0.9}
     about = {"tier": None, "tier_name": "absent", "ceiling": 3}
-    standing = Standing("0.3", "x", (Difference("seed", 1, 0),))
+    standing = Standing("0.3", "x", (RuleDifference("seed", 1, 0),))
     told = {**about, "rows": rows, "preconditions": [gate], "rules": standing.to_dict()}
     assert weights_and_biases.summary(told) == {
         **about,

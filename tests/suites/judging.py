@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from suites.item import Item, ItemVariant, Leg, Suite
+from suites.item import Item, ItemVariant, SamplingLeg, Suite
 from suites.modes import EVERY
 from suites.outcome import Case, Detection, Outcome
 
@@ -38,7 +38,7 @@ def summary(mode: str, cases: Sequence[Case], parameters: Mapping[str, Any] | No
     return EVERY[mode].summarise(judge(mode, cases, parameters), parameters or {})
 
 
-def suite(mode: str, items: Sequence[Item], legs: Sequence[Leg] = (Leg(),), **parameters: Any) -> Suite:
+def suite(mode: str, items: Sequence[Item], legs: Sequence[SamplingLeg] = (SamplingLeg(),), **parameters: Any) -> Suite:
     return Suite(
         "s", "1.0.0", "", "", mode, (), (), tuple(legs), {"kind": "none"}, parameters, {}, 1, None, tuple(items), ""
     )

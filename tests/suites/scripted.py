@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import results_io
-from suites.item import Item, ItemVariant, Leg, Suite
+from suites.item import Item, ItemVariant, SamplingLeg, Suite
 from suites.models.base import Generation, Likelihood, Request
 
 
@@ -80,7 +80,7 @@ def suite(items: Sequence[Item], **changes: Any) -> Suite:
         "mode": "A3",
         "contexts": ("extraction",),
         "requires": ("generation",),
-        "legs": (Leg(),),
+        "legs": (SamplingLeg(),),
         "scorer": {"kind": "none"},
         "parameters": {"must_not": ["forbidden"]},
         "trace": {"strategy": "none", "reason": "a test"},

@@ -3,12 +3,12 @@
 import pytest
 
 from suites import applicability, runner
-from suites.item import Item, ItemVariant, Leg
+from suites.item import Item, ItemVariant, SamplingLeg
 from suites.outcome import Case, Outcome
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
-GREEDY, SAMPLED = Leg(), Leg("sampled", 0.7, samples=5)
+GREEDY, SAMPLED = SamplingLeg(), SamplingLeg("sampled", 0.7, samples=5)
 
 
 def unanswerable(**changes):

@@ -198,7 +198,11 @@ def test_the_place_of_an_overlap_is_the_first_one(tmp_path):
     (tmp_path / "a.txt").write_text("x y z " + " ".join(words[:20]))
     (tmp_path / "b.jsonl").write_text('{"t": "q"}\n\n' + json.dumps({"t": "p " + " ".join(words[15:])}) + "\n")
     found = overlap.overlap({"one": " ".join(words[:13]), "two": " ".join(words[16:]), "no": "n " * 9}, tmp_path).items
-    assert [item.place for item in found] == [overlap.Place("a.txt", None, 3), overlap.Place("b.jsonl", 3, 2), None]
+    assert [item.place for item in found] == [
+        overlap.CorpusPlace("a.txt", None, 3),
+        overlap.CorpusPlace("b.jsonl", 3, 2),
+        None,
+    ]
     assert found[0].gram == " ".join(words[:13]) and found[2].gram is None
     whole = overlap.overlap({"s one": " ".join(words[:13]), "t two": "n " * 9}, tmp_path)
     part = overlap.part(whole, {"t two": "two"})

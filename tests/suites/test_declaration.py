@@ -12,7 +12,7 @@ import yaml
 
 import results_io
 from suites import declaration, schema
-from suites.item import Leg
+from suites.item import SamplingLeg
 
 GOOD = """\
 id: mine
@@ -162,7 +162,7 @@ def test_a_suite_of_ones_own_is_a_folder_anywhere(tmp_path):
     for name in (folder, str(folder), folder / "suite.yaml"):
         suite = declaration.load(name)
         assert (suite.id, suite.mode, suite.minimum, suite.gate) == ("mine", "A3", 1, None)
-        assert suite.legs == (Leg("greedy", 0, 1, 4, (".",)),)
+        assert suite.legs == (SamplingLeg("greedy", 0, 1, 4, (".",)),)
         assert suite.items[0].answers == ("yes",)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from results_io import UserError
-from suites.drift import analysis, change_points, corpus, record, registration, silent_update, snapshot, status
+from suites.drift import analysis, change_points, corpus, registration, series_record, silent_update, snapshot, status
 from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
@@ -32,7 +32,7 @@ def line(snapshot, prompt, sample, text="one two three", *, axis=NEUTRAL, tokens
         "leg": "default",
     }
     model = {"requested": "prod", "reported": None, "system_fingerprint": None, "api_version": None, "safety": False}
-    known = {"kind": record.GENERATION, "sample": sample, "split": "public", "harm": "none", "error": error}
+    known = {"kind": series_record.GENERATION, "sample": sample, "split": "public", "harm": "none", "error": error}
     return {**known, **place, **own, **model, **rest}
 
 
@@ -41,13 +41,20 @@ def begun(snapshot, *, version="v1", every=1, n=PROMPTS * SAMPLES, **of_corpus):
     asked = {"name": "small", "version": "1", "sha256": "0" * 64, "markers": ["no"], "public": [], "held_out": 0}
     asked |= {"not_applicable": {axis: "not asked" for axis in AXES if axis != NEUTRAL}, "commitments": {}, **of_corpus}
     model = {"name": "prod", "identity": {"kind": "endpoint"}}
-    said = {"kind": record.STARTED, "snapshot": snapshot, "expected_n": n, "corpus": asked, "legs": [], "seed": 0}
+    said = {
+        "kind": series_record.STARTED,
+        "snapshot": snapshot,
+        "expected_n": n,
+        "corpus": asked,
+        "legs": [],
+        "seed": 0,
+    }
     return {**said, "leg_dropped": None, "model": model, "declared_version": version, "every": every, "max_tokens": 9}
 
 
 def week(writer, snapshot, rows, **started):
     """A finished snapshot."""
-    end = {"kind": record.FINISHED, "snapshot": snapshot, "n": len(rows), "errors": 0}
+    end = {"kind": series_record.FINISHED, "snapshot": snapshot, "n": len(rows), "errors": 0}
     writer.append([begun(snapshot, **started), *rows, end])
 
 
@@ -69,7 +76,7 @@ def silent(manifest):
 def series(tmp_path, *weeks):
     """A record of weeks (tokens, keyword arguments of `week`), from 2026-W22 on."""
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         for number, (tokens, rest) in enumerate(weeks):
             name = f"2026-W{22 + number}"
             week(writer, name, grid(name, tokens), **rest)
@@ -98,7 +105,7 @@ def test_what_moved_unsaid_is_a_candidate_and_what_was_declared_is_none(tmp_path
 def test_neutral_prompts_that_failed_say_nothing_of_an_update(tmp_path) -> None:
     """Two of twelve prompts failed: 17 % of the calls. No test of the axis, so no "none" either."""
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         week(writer, "2026-W22", grid("2026-W22", plain))
         rows = [one | ({"error": "down"} if one["prompt"] in ("p0", "p1") else {}) for one in grid("2026-W23", longer)]
         week(writer, "2026-W23", rows)
@@ -112,7 +119,7 @@ def test_neutral_prompts_that_failed_say_nothing_of_an_update(tmp_path) -> None:
 @pytest.mark.parametrize("before", [9, 12])
 def test_under_ten_neutral_prompts_on_either_side_are_no_test_of_an_update(tmp_path, before) -> None:
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         week(writer, "2026-W22", grid("2026-W22", plain, before))
         week(writer, "2026-W23", grid("2026-W23", longer, 21 - before))
     row = silent(analysed(folder))
@@ -121,8 +128,8 @@ def test_under_ten_neutral_prompts_on_either_side_are_no_test_of_an_update(tmp_p
 
 def test_a_missing_week_is_a_gap_of_the_silent_update_too(tmp_path) -> None:
     folder = series(tmp_path, (plain, {}), (plain, {}))
-    with chain.Writer(folder / record.NAME) as writer:
-        writer.append([{"kind": record.GAP, "snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}}])
+    with chain.Writer(folder / series_record.NAME) as writer:
+        writer.append([{"kind": series_record.GAP, "snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}}])
     found = analysed(folder)
     assert {one["metric"]: one["status"] for one in found["status"]}["166"] == "gap"
     assert found["gaps"] == [{"snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}, "whole": True}]
@@ -134,7 +141,7 @@ def test_a_missing_week_is_a_gap_of_the_silent_update_too(tmp_path) -> None:
 def test_what_lacks_are_outputs_never_asked_and_those_asked_in_vain(tmp_path) -> None:
     """Of 72 expected outputs 30 are there and 6 failed: 42 lack. A week that nobody took lacks as many as the one before."""
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         rows = grid("2026-W22", plain)[:36]
         writer.append(
             [begun("2026-W22"), *(one | ({"error": "down"} if one["prompt"] == "p0" else {}) for one in rows)]
@@ -148,12 +155,14 @@ def test_what_lacks_are_outputs_never_asked_and_those_asked_in_vain(tmp_path) ->
 def test_the_schedule_counts_from_the_first_week_taken_or_not(tmp_path) -> None:
     """Every second week from 22 on, which was not finished: 23 is off the schedule, so 26 is compared with 24."""
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         writer.append([begun("2026-W22", every=2)])
         for number in (23, 24, 26):
             week(writer, f"2026-W{number}", grid(f"2026-W{number}", plain), every=2)
-    taken = record.read(folder / record.NAME)
-    assert record.previous(taken, "2026-W26").id == "2026-W24" and record.previous(taken, "2026-W24") is None
+    taken = series_record.read(folder / series_record.NAME)
+    assert (
+        series_record.previous(taken, "2026-W26").id == "2026-W24" and series_record.previous(taken, "2026-W24") is None
+    )
     assert [one["snapshot"] for one in analysed(folder)["gaps"]] == ["2026-W22"]
 
 
@@ -191,7 +200,7 @@ def test_lengths_that_were_cut_are_no_points_of_a_series(tmp_path) -> None:
         return [one | ({"finish": "length"} if one["sample"] % 3 == 0 else {}) for one in rows]
 
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         for number in range(22, 28):
             name = f"2026-W{number}"
             week(writer, name, grid(name, plain) if number < 25 else cut(name))
@@ -215,7 +224,7 @@ def test_the_held_out_gap_says_nothing_of_an_axis_that_failed_or_was_cut(tmp_pat
     found = {}
     for name, spoilt in (("sound", {}), ("cut", {"finish": "length"})):
         folder = tmp_path / name / "prod"
-        with chain.Writer(folder / record.NAME) as writer:
+        with chain.Writer(folder / series_record.NAME) as writer:
             week(writer, "2026-W22", split_grid("2026-W22", plain))
             week(writer, "2026-W23", split_grid("2026-W23", plain, **spoilt))
         rows = [row for row in analysed(folder)["records"] if row["level"] == "held_out_gap"]
@@ -223,7 +232,7 @@ def test_the_held_out_gap_says_nothing_of_an_axis_that_failed_or_was_cut(tmp_pat
     assert found["sound"]["length"] == ("ok", None)  # every change is 0: nothing says how a gap would vary
     assert found["cut"]["length"] == ("undefined", None) and found["cut"]["refusal"][0] == "ok"
     folder = tmp_path / "failed" / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         week(writer, "2026-W22", split_grid("2026-W22", plain))
         rows = split_grid("2026-W23", plain)
         week(
@@ -245,7 +254,7 @@ def test_a_claim_is_decided_once_whatever_a_later_analysis_finds(tmp_path) -> No
     from suites.drift.snapshot import now
 
     registration.register(folder, claim, now())
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         week(writer, "2026-W23", grid("2026-W23", longer))
     assert analysed(folder, minimum_prompts=13)["registered"][0]["outcome"] == "open"
     first = analysed(folder)["registered"]
@@ -302,10 +311,10 @@ def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkey
 
 def test_what_was_committed_to_stays_published_after_the_prompt_is_retired(tmp_path) -> None:
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         for number, known in (("2026-W22", {"old@1": "a", "kept@1": "b"}), ("2026-W23", {"kept@1": "b", "new@1": "c"})):
             week(writer, number, grid(number, plain), commitments={k: {"hmac_sha256": v} for k, v in known.items()})
-    found = record.commitments(record.read(folder / record.NAME))["commitments"]
+    found = series_record.commitments(series_record.read(folder / series_record.NAME))["commitments"]
     assert {key: one["hmac_sha256"] for key, one in found.items()} == {"old@1": "a", "kept@1": "b", "new@1": "c"}
 
 
@@ -353,29 +362,29 @@ def test_a_record_that_was_cut_is_found_by_the_manifests_of_earlier_analyses(tmp
     """Without its last lines a chain holds."""
     folder = series(tmp_path, (plain, {}), (plain, {}))
     analysed(folder)
-    record.require_whole(folder, record.read(folder / record.NAME))
-    lines = (folder / record.NAME).read_bytes().splitlines(keepends=True)
-    (folder / record.NAME).write_bytes(b"".join(lines[: len(lines) // 2]))
-    assert list(record.read(folder / record.NAME).snapshots) == ["2026-W22"]
+    series_record.require_whole(folder, series_record.read(folder / series_record.NAME))
+    lines = (folder / series_record.NAME).read_bytes().splitlines(keepends=True)
+    (folder / series_record.NAME).write_bytes(b"".join(lines[: len(lines) // 2]))
+    assert list(series_record.read(folder / series_record.NAME).snapshots) == ["2026-W22"]
     with pytest.raises(UserError, match=r"manifest-2026-W23.json is of a snapshot that run_log.jsonl does not hold"):
-        record.require_whole(folder, record.read(folder / record.NAME))
+        series_record.require_whole(folder, series_record.read(folder / series_record.NAME))
 
 
 def test_a_clock_that_went_back_neither_samples_nor_notes_a_week_that_is_over(tmp_path) -> None:
     folder = series(tmp_path, (plain, {}), (plain, {}))
-    before = (folder / record.NAME).read_bytes()
+    before = (folder / series_record.NAME).read_bytes()
     with pytest.raises(UserError, match=r"2026-W21 is over, as 2026-W23 is on record.*set the clock"):
         snapshot.absent(folder, "2026-W21", "down")
-    assert (folder / record.NAME).read_bytes() == before
+    assert (folder / series_record.NAME).read_bytes() == before
     snapshot.absent(folder, "2026-W24", "down")
-    assert [gap["snapshot"] for gap in record.read(folder / record.NAME).gaps] == ["2026-W24"]
+    assert [gap["snapshot"] for gap in series_record.read(folder / series_record.NAME).gaps] == ["2026-W24"]
 
 
 def test_a_record_is_read_once_so_a_writer_may_go_on_meanwhile(tmp_path) -> None:
     folder = series(tmp_path, (plain, {}), (plain, {}))
-    found = record.read(folder / record.NAME)
-    lines = [json.loads(one) for one in (folder / record.NAME).read_bytes().splitlines()]
-    ends = {one["snapshot"]: one["hash"] for one in lines if one["kind"] == record.FINISHED}
+    found = series_record.read(folder / series_record.NAME)
+    lines = [json.loads(one) for one in (folder / series_record.NAME).read_bytes().splitlines()]
+    ends = {one["snapshot"]: one["hash"] for one in lines if one["kind"] == series_record.FINISHED}
     assert {name: one.head for name, one in found.snapshots.items()} == ends
 
 

@@ -168,7 +168,7 @@ def test_snapshots_are_named_by_iso_weeks_and_by_order() -> None:
 
 def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
     from suites.drift import comparison
-    from suites.drift.record import ROW, Cell, Snapshot
+    from suites.drift.series_record import ROW, AskedCell, RecordedSnapshot
 
     rows = {}
     for version, words in ((1, "blue"), (2, "I will not say")):
@@ -182,9 +182,9 @@ def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
                 "text": words,
             }
             given |= {"sample": sample, "tokens": len(words.split()), "finish": "stop", "safety": False, "harm": "none"}
-            rows[Cell(f"one@{version}", "default", sample)] = {**dict.fromkeys(ROW), **given}
-    taken = Snapshot("2026-W22", {"corpus": {"markers": ["I will not"]}}, rows=rows)
-    side = comparison.Side(taken, {"most_errors": 0.1, "minimum_prompts": 10})
+            rows[AskedCell(f"one@{version}", "default", sample)] = {**dict.fromkeys(ROW), **given}
+    taken = RecordedSnapshot("2026-W22", {"corpus": {"markers": ["I will not"]}}, rows=rows)
+    side = comparison.SnapshotSide(taken, {"most_errors": 0.1, "minimum_prompts": 10})
     found = {row["name"]: row for row in comparison.overlaps(side, 0)}
     assert found["refusal"]["difference"] == 1.0 and found["refusal"]["p"] == pytest.approx(2 / 924)
     assert found["length"]["difference"] == 3.0 and found["length"]["prompt"] == "one@2"

@@ -11,7 +11,7 @@ import torch
 from circuits import models
 from circuits.circuit import Node
 from results_io import UserError
-from suites.drift.cross_checkpoint import CrossCheckpoint, Question
+from suites.drift.cross_checkpoint import CrossCheckpoint, NextTokenQuestion
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
 TEXTS = (
@@ -48,7 +48,7 @@ def questions(plain):
     found = []
     for number, text in enumerate(TEXTS):
         ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
-        found.append(Question(tuple(ids), 100 + number, 200 + number, str(number)))
+        found.append(NextTokenQuestion(tuple(ids), 100 + number, 200 + number, str(number)))
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 import results_io
 from suites import abstention
 from suites.drift import analysis, comparison, detector, embeddings, refusal
-from suites.drift.record import Cell, Snapshot
+from suites.drift.series_record import AskedCell, RecordedSnapshot
 from suites.modes import embedding
 from tests.suites.test_drift_endpoint import SETTINGS
 
@@ -53,11 +53,11 @@ def test_the_stored_counts_are_those_of_the_stored_weights() -> None:
 def snapshot(texts, markers=()):
     """A snapshot of one prompt with these outputs."""
     corpus = {"markers": list(markers), "not_applicable": {}, "public": []}
-    made = Snapshot("2026-W22", {"corpus": corpus})
+    made = RecordedSnapshot("2026-W22", {"corpus": corpus})
     for sample, text in enumerate(texts):
         row = {"prompt": "a", "version": 1, "axis": "political", "split": "public", "harm": "none", "error": None}
         row |= {"text": text, "text_sha256": hashlib.sha256(text.encode()).hexdigest(), "safety": False}
-        made.rows[Cell("a@1", "default", sample)] = row
+        made.rows[AskedCell("a@1", "default", sample)] = row
     return made
 
 
@@ -71,7 +71,7 @@ def test_the_classifier_decides_only_where_every_output_has_its_embedding() -> N
     assert analysis.embedded(made, vectors) and not analysis.embedded(made, {first: weights})
     assert not analysis.embedded(made, None) and not analysis.embedded(snapshot(["x"], ["I will not"]), vectors)
     rows = list(made.rows.values())
-    by = {flag: comparison.Side(made, SETTINGS, vectors, flag).classes(rows) for flag in (True, False)}
+    by = {flag: comparison.SnapshotSide(made, SETTINGS, vectors, flag).classes(rows) for flag in (True, False)}
     assert by[True] == ["refused", "answered", "empty"] and by[False] == ["answered", "answered", "empty"]
-    assert comparison.Side(made, SETTINGS, vectors, True).detector.locked
-    assert not comparison.Side(made, SETTINGS, vectors, False).detector.locked
+    assert comparison.SnapshotSide(made, SETTINGS, vectors, True).detector.locked
+    assert not comparison.SnapshotSide(made, SETTINGS, vectors, False).detector.locked

@@ -16,7 +16,7 @@ import yaml
 
 import results_io
 from results_io import UserError
-from suites.drift import analysis, corpus, record, registration, schedule, site, snapshot
+from suites.drift import analysis, corpus, registration, schedule, series_record, site, snapshot
 from suites.drift.corpus import AXES
 from suites.log import chain
 from suites.models.endpoint import Endpoint
@@ -228,29 +228,29 @@ def test_changes_on_contested_prompts_have_their_own_table(nine) -> None:
 def test_killed_at_a_line_and_resumed_the_manifest_is_the_same(nine, server, questions, kept, tmp_path) -> None:
     """The writer dies after `kept` lines of week 3, in the middle of the next one."""
     folder, _ = nine
-    whole = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    whole = (folder / series_record.NAME).read_bytes().splitlines(keepends=True)
     starts = [n for n, line in enumerate(whole) if b'"kind":"snapshot_started"' in line]
     own = tmp_path / "prod"
     own.mkdir()
     last = starts[2] + kept
-    (own / record.NAME).write_bytes(b"".join(whole[:last]) + (whole[last][:30] if kept else b""))
+    (own / series_record.NAME).write_bytes(b"".join(whole[:last]) + (whole[last][:30] if kept else b""))
     week(server, 3, questions, own)
     reference = tmp_path / "reference" / "prod"
     reference.mkdir(parents=True)
-    (reference / record.NAME).write_bytes(b"".join(whole[: starts[3]]))
+    (reference / series_record.NAME).write_bytes(b"".join(whole[: starts[3]]))
     for one in (own, reference):
         analysis.analyse(one, SETTINGS, vectors=hashed)
     for name in ("manifest-2026-W24.json", "161_refusal.json", "169_status.json"):
         assert (own / name).read_bytes() == (reference / name).read_bytes()
-    kinds = [one["kind"] for one in chain.read(own / record.NAME)]
+    kinds = [one["kind"] for one in chain.read(own / series_record.NAME)]
     assert kinds.count("recovery") == (1 if kept else 0) and kinds.count("snapshot_started") == 3
 
 
 def stopped(server, questions, folder, lines=60):
     """A first week of which only the first lines are there."""
     week(server, 1, questions, folder)
-    content = (folder / record.NAME).read_bytes().splitlines(keepends=True)
-    (folder / record.NAME).write_bytes(b"".join(content[:lines]))
+    content = (folder / series_record.NAME).read_bytes().splitlines(keepends=True)
+    (folder / series_record.NAME).write_bytes(b"".join(content[:lines]))
 
 
 def test_a_stopped_snapshot_goes_on_with_the_legs_and_the_seed_that_it_was_begun_with(
@@ -262,14 +262,14 @@ def test_a_stopped_snapshot_goes_on_with_the_legs_and_the_seed_that_it_was_begun
     stopped(server, questions, folder)
     week(server, 1, questions, folder, {**SETTINGS, "default_samples": 9})
     assert all(
-        record.read(one / record.NAME).snapshots["2026-W22"].rows.keys()
-        == record.read(whole / record.NAME).snapshots["2026-W22"].rows.keys()
+        series_record.read(one / series_record.NAME).snapshots["2026-W22"].rows.keys()
+        == series_record.read(whole / series_record.NAME).snapshots["2026-W22"].rows.keys()
         for one in (whole, folder)
     )
     shutil.rmtree(folder)
     stopped(server, questions, folder)
     week(server, 1, questions, folder, behaves=8)
-    own = record.read(folder / record.NAME).snapshots["2026-W22"]
+    own = series_record.read(folder / series_record.NAME).snapshots["2026-W22"]
     failed = {own.rows[cell]["error"] for cell in own.errors}
     assert own.finished is not None and len(own.rows) == 36 * 8 == own.started["expected_n"]
     assert failed == {"the endpoint refuses temperature"} and {cell.leg for cell in own.errors} == {"zero"}
@@ -281,7 +281,7 @@ def test_a_stopped_snapshot_goes_on_with_the_legs_and_the_seed_that_it_was_begun
 def test_a_stopped_snapshot_does_not_go_on_with_something_else(server, questions, tmp_path) -> None:
     folder = tmp_path / "prod"
     stopped(server, questions, folder)
-    before = (folder / record.NAME).read_bytes()
+    before = (folder / series_record.NAME).read_bytes()
     other = dataclasses.replace(questions, prompts=questions.prompts[:-1], sha256="f" * 64)
     with pytest.raises(UserError, match=r"begun with the corpus .* and it would go on with ffff"):
         week(server, 1, other, folder)
@@ -289,17 +289,17 @@ def test_a_stopped_snapshot_does_not_go_on_with_something_else(server, questions
         week(server, 1, questions, folder, {**SETTINGS, "version": "v2"})
     with pytest.raises(UserError, match=r"begun with the model .*'requested': 'prod'.*'requested': 'another'"):
         week(server, 1, questions, folder, name="another")
-    assert (folder / record.NAME).read_bytes() == before
+    assert (folder / series_record.NAME).read_bytes() == before
 
 
 def test_the_order_of_rows_changes_no_byte(nine, tmp_path) -> None:
     folder, _ = nine
-    lines = chain.read(folder / record.NAME)
+    lines = chain.read(folder / series_record.NAME)
     drawn = np.random.default_rng(0).permutation(len(lines))
     rows = [line for line in lines if line["kind"] == "generation"]
     mixed = [rows[n] for n in np.argsort(drawn[: len(rows)])]
     own = tmp_path / "prod"
-    with chain.Writer(own / record.NAME) as writer:
+    with chain.Writer(own / series_record.NAME) as writer:
         first = [line for line in lines if line["kind"] == "snapshot_started"]
         last = [line for line in lines if line["kind"] not in ("snapshot_started", "generation")]
         writer.append([{k: v for k, v in line.items() if k != "seq"} for line in (*first, *mixed, *last)])
@@ -378,13 +378,13 @@ def test_a_hypothesis_counts_only_if_it_was_registered_before_the_data(server, q
 
 def test_a_rewritten_record_is_found_by_its_head(nine, tmp_path) -> None:
     folder, _ = nine
-    series = record.read(folder / record.NAME)
-    heads = {"2026-W24": record.head(series, "2026-W24")["hash"]}
-    assert snapshot.verify(folder, heads).lines == len(chain.read(folder / record.NAME))
+    series = series_record.read(folder / series_record.NAME)
+    heads = {"2026-W24": series_record.head(series, "2026-W24")["hash"]}
+    assert snapshot.verify(folder, heads).lines == len(chain.read(folder / series_record.NAME))
     own = tmp_path / "prod"
-    lines = [{k: v for k, v in line.items() if k != "seq"} for line in chain.read(folder / record.NAME)]
+    lines = [{k: v for k, v in line.items() if k != "seq"} for line in chain.read(folder / series_record.NAME)]
     lines[5]["text"] = "another answer"
-    with chain.Writer(own / record.NAME) as writer:
+    with chain.Writer(own / series_record.NAME) as writer:
         writer.append(lines)
     with pytest.raises(UserError, match="the record was rewritten"):
         snapshot.verify(own, heads)
@@ -426,36 +426,36 @@ def test_odd_outputs_are_compared_and_shown_whatever_they_are(server, questions,
     else:
         assert {row["value"] for row in refusals if row["axis"] in LIVE and row["status"] == "ok"} == {0.0}
     manifests = [results_io.read(path) for path in sorted(folder.glob("manifest-*.json"))]
-    page = site.build(site.Source("prod", manifests, {}, "x"), tmp_path / "site", START)
+    page = site.build(site.SiteSource("prod", manifests, {}, "x"), tmp_path / "site", START)
     assert "<script>" not in page.read_text() and "nan" not in page.read_text()
 
 
 def test_a_series_has_one_kind_also_in_its_gaps(server, questions, tmp_path) -> None:
     folder = tmp_path / "prod"
-    with chain.Writer(folder / record.NAME) as writer:
+    with chain.Writer(folder / series_record.NAME) as writer:
         snapshot.note_gap(writer, "c00000001-0123abcd", "the disk was full", {"cells": 1}, lambda: START)
-    before = (folder / record.NAME).read_bytes()
+    before = (folder / series_record.NAME).read_bytes()
     with pytest.raises(UserError, match="are of two kinds"):
         week(server, 7, questions, folder)  # the endpoint is down: its gap is of another kind
     with pytest.raises(UserError, match="are of two kinds"):
         week(server, 1, questions, folder)
-    assert (folder / record.NAME).read_bytes() == before
+    assert (folder / series_record.NAME).read_bytes() == before
     assert analysis.exit_code(analysis.analyse(folder, SETTINGS, vectors=hashed)) == 3
 
 
 def test_two_writers_of_one_series_do_not_mix(server, questions, tmp_path) -> None:
     folder = tmp_path / "prod"
     week(server, 1, questions, folder)
-    with chain.Writer(folder / record.NAME), pytest.raises(UserError, match="is being written by another run"):
+    with chain.Writer(folder / series_record.NAME), pytest.raises(UserError, match="is being written by another run"):
         week(server, 2, questions, folder)
-    assert record.read(folder / record.NAME).order == ["2026-W22"]
+    assert series_record.read(folder / series_record.NAME).order == ["2026-W22"]
     week(server, 2, questions, folder)
-    assert len(record.read(folder / record.NAME).finished) == 2
+    assert len(series_record.read(folder / series_record.NAME).finished) == 2
 
 
 def test_a_log_cut_in_half_says_which_line_is_torn(nine, tmp_path) -> None:
     folder, _ = nine
-    own, whole = tmp_path / "prod" / record.NAME, (folder / record.NAME).read_bytes()
+    own, whole = tmp_path / "prod" / series_record.NAME, (folder / series_record.NAME).read_bytes()
     own.parent.mkdir()
     own.write_bytes(whole[: len(whole) // 2])
     lines = whole[: len(whole) // 2].count(b"\n")
@@ -467,7 +467,7 @@ def test_a_log_cut_in_half_says_which_line_is_torn(nine, tmp_path) -> None:
 def test_killed_in_every_week_and_resumed_the_manifests_are_the_same(nine, server, questions, tmp_path) -> None:
     """In each of nine weeks the writer dies at another line, in the middle of the next, and is started again in that week."""
     folder, _ = nine
-    whole = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    whole = (folder / series_record.NAME).read_bytes().splitlines(keepends=True)
     own, rng = tmp_path / "prod", np.random.default_rng(0)
     own.mkdir()
     for number in range(1, 10):
@@ -476,12 +476,14 @@ def test_killed_in_every_week_and_resumed_the_manifests_are_the_same(nine, serve
         week(server, number, questions, own)
         if number == 7:  # down: a gap of one line
             continue
-        content = (own / record.NAME).read_bytes().splitlines(keepends=True)
+        content = (own / series_record.NAME).read_bytes().splitlines(keepends=True)
         place = len(content) - len(lines) + int(rng.integers(1, len(lines)))
-        (own / record.NAME).write_bytes(b"".join(content[:place]) + content[place][: int(rng.integers(1, 60))])
+        (own / series_record.NAME).write_bytes(b"".join(content[:place]) + content[place][: int(rng.integers(1, 60))])
         week(server, number, questions, own)
     analysis.analyse(own, SETTINGS, vectors=hashed)
-    taken = [{one.id: one for one in record.read(place / record.NAME).finished} for place in (own, folder)]
+    taken = [
+        {one.id: one for one in series_record.read(place / series_record.NAME).finished} for place in (own, folder)
+    ]
     assert taken[0].keys() == taken[1].keys()
     for name, one in taken[0].items():
         assert one.rows.keys() == taken[1][name].rows.keys()
@@ -490,7 +492,7 @@ def test_killed_in_every_week_and_resumed_the_manifests_are_the_same(nine, serve
     for number in range(22, 29):
         name = f"manifest-2026-W{number}.json"
         assert (own / name).read_bytes() == (folder / name).read_bytes(), name
-    assert [one["kind"] for one in chain.read(own / record.NAME)].count("recovery") == 8
+    assert [one["kind"] for one in chain.read(own / series_record.NAME)].count("recovery") == 8
 
 
 def test_what_is_held_out_is_committed_to_before_it_is_asked(server, questions, tmp_path) -> None:
@@ -502,10 +504,10 @@ def test_what_is_held_out_is_committed_to_before_it_is_asked(server, questions, 
     path = tmp_path / "held-out.yaml"
     path.write_text(yaml.safe_dump({"prompts": rows}))
     week(server, 1, corpus.with_held_out(questions, path), tmp_path / "prod")
-    first = chain.read(tmp_path / "prod" / record.NAME)[0]
+    first = chain.read(tmp_path / "prod" / series_record.NAME)[0]
     assert first["corpus"]["commitments"] == corpus.commitments(path)["commitments"]
     manifest = analysis.analyse(tmp_path / "prod", SETTINGS, vectors=hashed)
-    site.build(site.Source("prod", [manifest], {}, "x"), tmp_path / "site", START, [row["prompt"] for row in rows])
+    site.build(site.SiteSource("prod", [manifest], {}, "x"), tmp_path / "site", START, [row["prompt"] for row in rows])
     published = tmp_path / "site" / "data" / "2026-W22" / corpus.COMMITMENTS
     assert len(json.loads(published.read_text())["commitments"]) == 30
 

@@ -19,7 +19,7 @@ import pytest
 
 import results_io
 from results_io import UserError
-from suites.drift import analysis, record, site, status
+from suites.drift import analysis, series_record, site, status
 from suites.drift.site import charts, downloads
 from tests.suites.test_drift_endpoint import SETTINGS, START, hashed, questions, server, week
 
@@ -28,12 +28,12 @@ BUILD = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from suites.drift import record, site
+from suites.drift import series_record, site
 from suites.drift.site import downloads
 folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 manifests = [downloads.read_manifest(p.read_text(encoding="utf-8"), str(p)) for p in sorted(folder.glob("manifest-*.json"))]
-series = record.read(folder / record.NAME)
-heads = {one.id: record.head(series, one.id) for one in series.finished}
+series = series_record.read(folder / series_record.NAME)
+heads = {one.id: series_record.head(series, one.id) for one in series.finished}
 site.build(site.Source(folder.name, manifests, heads, "0123456789ab"), out, datetime.now(UTC))
 """
 __all__ = ["questions", "server"]  # fixtures
@@ -91,7 +91,9 @@ def test_a_build_over_another_one_is_the_same_as_into_an_empty_folder(built, fol
     manifest, out = results_io.read(folder / "manifest-2026-W29.json"), tmp_path / "site"
     outside = tmp_path / "outside.txt"
     outside.write_text("mine")
-    site.build(site.Source("prod", [results_io.read(folder / "manifest-2026-W22.json"), manifest], {}, "x"), out, START)
+    site.build(
+        site.SiteSource("prod", [results_io.read(folder / "manifest-2026-W22.json"), manifest], {}, "x"), out, START
+    )
     listed = json.loads((out / site.BUILD).read_text())
     (out / site.BUILD).write_text(
         json.dumps({**listed, "files": [*listed["files"], "axis-old.html", "../outside.txt"]})
@@ -99,7 +101,7 @@ def test_a_build_over_another_one_is_the_same_as_into_an_empty_folder(built, fol
     (out / "axis-old.html").write_text("an axis of another corpus")
     (out / "mine.txt").write_text("mine")
     for target in (out, tmp_path / "empty"):
-        site.build(site.Source("prod", [manifest], {}, "x"), target, START)
+        site.build(site.SiteSource("prod", [manifest], {}, "x"), target, START)
     first, second = content(out), content(tmp_path / "empty")
     assert first.pop("mine.txt") == b"mine" and outside.read_text() == "mine"
     assert first == second and not any("2026-W22" in name for name in first)
@@ -110,7 +112,7 @@ def test_the_site_is_made_again_from_public_data_alone(built, folder, tmp_path) 
     manifest = downloads.read_manifest((public / "manifest.json").read_text(), "manifest.json")
     head = json.loads((public / "head.json").read_text())
     site.build(
-        site.Source("prod", [manifest], {"2026-W29": head}, "0123456789ab"), tmp_path / "site", datetime.now(UTC)
+        site.SiteSource("prod", [manifest], {"2026-W29": head}, "0123456789ab"), tmp_path / "site", datetime.now(UTC)
     )
     first, again = content(built[0]), content(tmp_path / "site")
     assert set(again) == {name for name in first if not name.startswith("data/") or "2026-W29" in name}
@@ -148,7 +150,7 @@ def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_p
     analysis.analyse(folder, settings, vectors=hashed)
     refused, manifest = (results_io.read(folder / f"manifest-2026-W{week}.json") for week in (29, 27))
     texts = [
-        site.pages(site.Source("prod", [one], {}, "x"))["methodology.html"].decode() for one in (manifest, refused)
+        site.pages(site.SiteSource("prod", [one], {}, "x"))["methodology.html"].decode() for one in (manifest, refused)
     ]
     text = texts[0]
     assert "and 2 times at temperature 0" in text and "not at temperature 0, which the endpoint refuses" in texts[1]
@@ -172,7 +174,7 @@ def test_downloads_open_in_pandas_and_say_the_same(built) -> None:
 
 def test_a_held_out_text_is_never_published(folder, tmp_path) -> None:
     manifest = results_io.read(folder / "manifest-2026-W24.json")
-    source, when = site.Source("prod", [manifest], {}, "x"), datetime.now(UTC)
+    source, when = site.SiteSource("prod", [manifest], {}, "x"), datetime.now(UTC)
     with pytest.raises(UserError, match="would publish a held-out prompt; nothing was written"):
         site.build(source, tmp_path / "site", when, ["control question 3"])
     assert not (tmp_path / "site").exists()
@@ -205,7 +207,7 @@ def test_a_chart_of_nothing_is_none_and_of_one_point_is_a_dot() -> None:
 
 def test_a_site_without_a_manifest_is_refused(tmp_path) -> None:
     with pytest.raises(UserError, match="has no manifest"):
-        site.build(site.Source("prod", [], {}, "x"), tmp_path, datetime.now(UTC))
+        site.build(site.SiteSource("prod", [], {}, "x"), tmp_path, datetime.now(UTC))
     for text in ("{", "[]", '{"id": "other"}'):
         with pytest.raises(UserError, match="manifest=x is n"):
             downloads.read_manifest(text, "x")
@@ -218,6 +220,6 @@ def test_a_site_without_a_manifest_is_refused(tmp_path) -> None:
 
 
 def test_the_head_of_each_snapshot_stands_on_its_site(built, folder) -> None:
-    series = record.read(folder / record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     text = (built[0] / "index.html").read_text()
-    assert record.head(series, "2026-W29")["hash"] in text and "0123456789ab" in text
+    assert series_record.head(series, "2026-W29")["hash"] in text and "0123456789ab" in text

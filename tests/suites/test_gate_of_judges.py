@@ -10,7 +10,6 @@ from results_io import UserError
 from suites import gate, runner
 from suites.item import Item
 from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
-from suites.judging.record import Record
 from suites.models.base import Generation
 from tests.suites.scripted import ScriptedModel, suite
 
@@ -68,7 +67,7 @@ def made(tmp_path):
 
     def graded(name, by="correctness", model="reader"):
         one, told = opened(by, model), answers.of_run(tmp_path / name, ASKED)
-        with Record(tmp_path / "judging" / "r.jsonl") as kept:
+        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
             found = grades.grade(one, told, kept, Bar(), SETTINGS)
         grades.write(tmp_path / name, one, told, found)
         return found
@@ -76,7 +75,7 @@ def made(tmp_path):
     def compared():
         one, runs = opened("preference"), [answers.of_run(tmp_path / name, ASKED) for name in "ab"]
         found, _ = answers.pairs(*runs)
-        with Record(tmp_path / "judging" / "r.jsonl") as kept:
+        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
             judged = pairs.judge_all(one, found, kept, Bar())
         results.pairwise(
             tmp_path / "judging",

@@ -9,7 +9,7 @@ import pytest
 import results_io
 from results_io import UserError
 from suites import lock
-from suites.item import Item, ItemVariant, Leg
+from suites.item import Item, ItemVariant, SamplingLeg
 from suites.likelihood import ChoiceScores
 from suites.log import chain, generations
 from suites.log.generations import GenerationLog, Slot
@@ -190,13 +190,13 @@ def test_another_suite_or_model_is_another_run(tmp_path, suite):
         generations.run_id(edited, IDENTITY, 0),
         generations.run_id(suite, {"weights_sha256": "ab"}, 0),
         generations.run_id(suite, IDENTITY, 1),
-        generations.run_id(replace(suite, legs=(Leg(max_tokens=9),)), IDENTITY, 0),
+        generations.run_id(replace(suite, legs=(SamplingLeg(max_tokens=9),)), IDENTITY, 0),
     }
     assert len(ids) == 5
     path = tmp_path / generations.NAME
     with opened(path) as log:
         log.begin(suite, 2, FACTS)
-    for other in (edited, replace(suite, legs=(Leg(max_tokens=9),)), replace(suite, id="renamed")):
+    for other in (edited, replace(suite, legs=(SamplingLeg(max_tokens=9),)), replace(suite, id="renamed")):
         with pytest.raises(UserError, match=f"has no run of {other.id} as it is now"):
             generations.latest(path, other)
 

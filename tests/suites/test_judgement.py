@@ -9,7 +9,7 @@ from scipy import stats
 
 from results_io import UserError
 from suites import judgement, modes, runner
-from suites.item import Item, Leg
+from suites.item import Item, SamplingLeg
 from suites.log import generations
 from suites.statistics import proportions
 from tests.suites import scripted
@@ -105,7 +105,7 @@ def test_cases_that_share_nothing_keep_the_plain_interval_and_without_a_gate_no_
 
 
 def test_outcomes_stand_in_the_order_of_legs_and_samples(tmp_path):
-    legs = (Leg("sampled", 0.7, samples=3), Leg("greedy"))
+    legs = (SamplingLeg("sampled", 0.7, samples=3), SamplingLeg("greedy"))
     script = {prompt: ["a", "b", "c"] for prompt in SCRIPT}
     found = judged(tmp_path, scripted.suite(ITEMS, legs=legs), script)
     for case, _ in found.cases:

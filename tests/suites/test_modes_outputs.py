@@ -15,7 +15,7 @@ import pytest
 
 import results_io
 from suites import modes
-from suites.item import Item, Leg
+from suites.item import Item, SamplingLeg
 from suites.modes import MODES, a01_invalid_json, a02_length, a05_contradiction, citations, embedding, polarity, quality
 from suites.modes.sentences import sentences
 from suites.outcome import Case, Outcome
@@ -278,7 +278,7 @@ def test_a4_legs_are_chosen_by_temperature_and_never_pooled():
     both = Case(greedy.item, greedy.outcomes + warm.outcomes)
     assert only("A4", both, {"leg": "warm"}).detail["mode_consistency"] == 1.0  # 0.5 if pooled
     assert only("A4", greedy, {"leg": "warm"}).subtype == "not_applicable"  # the model could not sample
-    legs = [Leg("greedy", 1.0, 3), Leg("cold", 0.0, 5), Leg("few", 1.0, 2)]
+    legs = [SamplingLeg("greedy", 1.0, 3), SamplingLeg("cold", 0.0, 5), SamplingLeg("few", 1.0, 2)]
     modes.check(suite("A4", [Item("i", "")], legs=legs, leg="greedy"))
     for leg in ("cold", "few", "absent", None):
         with pytest.raises(results_io.UserError, match=rf"parameters\.leg is {leg!r}; .*those are: greedy"):

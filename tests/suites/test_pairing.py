@@ -22,7 +22,7 @@ from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import Task
 from suites.bridge import pairing, task
 from suites.bridge.pair import MINIMUM_PAIRS, SuitePairs, TracePair
-from suites.item import Item, ItemVariant, Leg
+from suites.item import Item, ItemVariant, SamplingLeg
 from suites.judgement import JudgedSuite
 from suites.models import encoding
 from suites.models.base import Generation, Request
@@ -201,13 +201,13 @@ def test_everything_is_asked_again_once_at_temperature_0() -> None:
     world.group()
     assert len(world.model.asked) == 7 and len({request.prompt for request in world.model.asked}) == 7
     assert {request.temperature for request in world.model.asked} == {0.0}
-    assert {(request.max_tokens, request.stop) for request in world.model.asked} == {(Leg().max_tokens, ())}
+    assert {(request.max_tokens, request.stop) for request in world.model.asked} == {(SamplingLeg().max_tokens, ())}
 
 
 def test_prompts_are_asked_again_under_the_limits_of_their_own_leg() -> None:
     world = World()
     world.question("a", passing=6)
-    legs = (Leg("short", max_tokens=1, stop=("!",)), Leg("greedy", max_tokens=3, stop=("\n", ".")))
+    legs = (SamplingLeg("short", max_tokens=1, stop=("!",)), SamplingLeg("greedy", max_tokens=3, stop=("\n", ".")))
     for place, (case, found) in enumerate(world.cases):
         if case.item.id == "a-6":
             outcomes = (replace(case.first, leg="short"),)

@@ -9,7 +9,7 @@ from scipy import stats
 
 import results_io
 from suites import repeats, runner
-from suites.item import Item, Leg
+from suites.item import Item, SamplingLeg
 from suites.statistics import proportions
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -28,7 +28,7 @@ def judged(folder, legs, items=ITEMS, script=SCRIPT, capabilities=("generation",
 
 
 def test_drawn_samples_give_pass_at_k_and_pass_hat_k(tmp_path):
-    found = repeats.estimates(judged(tmp_path, (Leg("sampled", 0.7, samples=K),)))
+    found = repeats.estimates(judged(tmp_path, (SamplingLeg("sampled", 0.7, samples=K),)))
     one, some, every = (
         f"{name}[leg=sampled,k={k}]" for name, k in (("pass_at_k", 1), ("pass_at_k", K), ("pass_hat_k", K))
     )
@@ -42,7 +42,7 @@ def test_drawn_samples_give_pass_at_k_and_pass_hat_k(tmp_path):
 
 
 def test_they_are_records_of_the_results(tmp_path):
-    judged(tmp_path, (Leg("sampled", 0.7, samples=K),))
+    judged(tmp_path, (SamplingLeg("sampled", 0.7, samples=K),))
     records = {one["metric_id"]: one for one in results_io.read(tmp_path / "103_constraint.json")["records"]}
     record = records["B.constraint.forbidden.pass_hat_k[leg=sampled,k=4]"]
     assert (record["value"], record["n"], record["role"], record["direction"]) == (
@@ -55,12 +55,12 @@ def test_they_are_records_of_the_results(tmp_path):
 
 
 def test_a_leg_after_the_first_counts_with_one_sample(tmp_path):
-    found = repeats.estimates(judged(tmp_path, (Leg(), Leg("sampled", 0.7))))
+    found = repeats.estimates(judged(tmp_path, (SamplingLeg(), SamplingLeg("sampled", 0.7))))
     assert {name: one.value for name, one in found.items()} == {"pass_at_k[leg=sampled,k=1]": pytest.approx(0.8)}
 
 
 def test_repeats_at_temperature_zero_give_determinism(tmp_path):
-    found = repeats.estimates(judged(tmp_path, (Leg(samples=K),)))
+    found = repeats.estimates(judged(tmp_path, (SamplingLeg(samples=K),)))
     assert list(found) == ["determinism[leg=greedy]", "pass_at_k[leg=greedy,k=4]", "pairwise_agreement[leg=greedy]"]
     same, passed, pairs = found.values()
     assert (passed.status, passed.reason) == ("undefined", "one draw: the 4 samples were taken at temperature 0")
@@ -71,25 +71,27 @@ def test_repeats_at_temperature_zero_give_determinism(tmp_path):
 
 def test_failed_calls_leave_their_item_out(tmp_path):
     lost = {prompt: texts for prompt, texts in SCRIPT.items() if prompt not in ("prompt 0", "prompt 4")}
-    drawn = repeats.estimates(judged(tmp_path / "a", (Leg("sampled", 0.7, samples=K),), script=lost))
+    drawn = repeats.estimates(judged(tmp_path / "a", (SamplingLeg("sampled", 0.7, samples=K),), script=lost))
     agreeing = drawn.pop(AGREEMENT)
     assert (agreeing.n, agreeing.excluded) == (N - 2, {"fewer than three outputs": 2})
     assert {(one.n, tuple(one.excluded.items())) for one in drawn.values()} == {(N - 2, (("error", 2),))}
     assert drawn["pass_hat_k[leg=sampled,k=4]"].value == pytest.approx(7 / 38)
-    same, *_ = repeats.estimates(judged(tmp_path / "b", (Leg(samples=K),), script=lost)).values()
+    same, *_ = repeats.estimates(judged(tmp_path / "b", (SamplingLeg(samples=K),), script=lost)).values()
     assert (same.value, same.n, same.excluded) == (pytest.approx(14 / 38), N - 2, {"error": 2})
 
 
 def test_without_a_scorer_there_is_no_pass_and_it_is_said(tmp_path):
-    found = repeats.estimates(judged(tmp_path, (Leg("sampled", 0.7, samples=K),), scorer="none"))
+    found = repeats.estimates(judged(tmp_path, (SamplingLeg("sampled", 0.7, samples=K),), scorer="none"))
     assert found.pop(AGREEMENT).value == pytest.approx(2 / 3)  # whether outputs agree needs no scorer
     assert {(one.status, one.value) for one in found.values()} == {("not_applicable", None)}
     assert {tuple(one.excluded.items()) for one in found.values()} == {(("not scored", N),)}
 
 
 def test_one_output_of_one_leg_has_no_repeats(tmp_path):
-    assert repeats.estimates(judged(tmp_path / "a", (Leg(),))) == {}
-    dropped = judged(tmp_path / "b", (Leg(), Leg("sampled", 0.7, samples=K)), capabilities=("generation",))
+    assert repeats.estimates(judged(tmp_path / "a", (SamplingLeg(),))) == {}
+    dropped = judged(
+        tmp_path / "b", (SamplingLeg(), SamplingLeg("sampled", 0.7, samples=K)), capabilities=("generation",)
+    )
     assert dropped.dropped_legs and repeats.estimates(dropped) == {}
 
 
@@ -99,7 +101,7 @@ def test_samples_of_alike_items_count_as_fewer(tmp_path):
     script = {f"prompt {k}": ["yes" if k // 2 % 2 else "no"] * K for k in range(N)}
     width = {}
     for name, items in (("alone", ITEMS), ("pairs", pairs)):
-        legs = (Leg("sampled", 0.7, samples=K),)
+        legs = (SamplingLeg("sampled", 0.7, samples=K),)
         found = repeats.estimates(judged(tmp_path / name, legs, items, script))["pass_hat_k[leg=sampled,k=4]"]
         width[name] = found.ci.high - found.ci.low
         assert found.value == 0.5

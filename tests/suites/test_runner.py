@@ -11,7 +11,7 @@ import pytest
 
 from results_io import UserError
 from suites import asking, judgement, runner
-from suites.item import Item, Leg
+from suites.item import Item, SamplingLeg
 from suites.log import chain, environment, generations
 from suites.models.base import Generation
 from tests.suites import scripted
@@ -34,7 +34,7 @@ def suites():
         id="variance",
         mode="A4",
         parameters={"leg": "sampled"},
-        legs=(Leg("sampled", 0.7, samples=3),),
+        legs=(SamplingLeg("sampled", 0.7, samples=3),),
         minimum=1,
     )
     return [padding, again, drawn]

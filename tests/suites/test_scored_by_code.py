@@ -11,8 +11,8 @@ import yaml
 import results_io
 from results_io import UserError
 from suites import declaration, gate, judgement, lock, repeats, runner
-from suites.execution import problems, record, scoring
-from suites.execution.record import Record
+from suites.execution import problems, scoring
+from suites.execution.execution_record import ExecutionRecord
 from suites.execution.sandbox import CannotStart
 from suites.log import generations
 from suites.statistics import passing
@@ -81,7 +81,7 @@ def run(folder, box):
     said = []
 
     def executor(suite, recorded):
-        with Record(folder / record.NAME) as known:
+        with ExecutionRecord(folder / execution_record.NAME) as known:
             return scoring.execute(suite, recorded, box, known, Bar(), 9.0)
 
     made = runner.run([SUITE], Writer({}), folder, say=said.append, executor=executor)

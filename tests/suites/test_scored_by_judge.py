@@ -9,7 +9,6 @@ import pytest
 from results_io import UserError
 from suites import gate, judgement, results, runner, scorers
 from suites.judging import judge, rubric, scoring
-from suites.judging.record import Record
 from suites.models.base import Generation
 from tests.suites.scripted import ScriptedModel, padded
 
@@ -49,7 +48,7 @@ def run(folder, doubt=None, graded=True):
 
     def grader(suite, recorded):
         one = scoring.with_rubric(judge.open_judge(Reader(), rubric.load("helpfulness"), "text", 16), suite)
-        with Record(folder / "judgements.jsonl") as kept:
+        with JudgementRecord(folder / "judgements.jsonl") as kept:
             return scoring.grade(one, suite, recorded, kept, Bar(), doubt)
 
     made = runner.run([SUITE], ScriptedModel(SCRIPT), folder, say=said.append, grader=grader if graded else None)

@@ -11,9 +11,9 @@ import pytest
 import results_io
 from results_io import UserError
 from suites import declaration, runner
-from suites.drift import record as drift_record
+from suites.drift import series_record
 from suites.log import chain
-from suites.shadow import evaluation, record, redaction, results, sampling, snapshots, suite, traffic
+from suites.shadow import evaluation, redaction, results, sampling, snapshots, suite, traffic, traffic_record
 from tests.suites.scripted import ScriptedModel
 
 KEY = b"a key of the tests"
@@ -51,16 +51,18 @@ def logged(lines, tmp_path) -> list[traffic.Logged]:
     return traffic.read(path)
 
 
-def passed(lines, answers, tmp_path, settings=SETTINGS, now=NOW) -> tuple[record.Stream, evaluation.Pass]:
+def passed(
+    lines, answers, tmp_path, settings=SETTINGS, now=NOW
+) -> tuple[traffic_record.TrafficStream, evaluation.Pass]:
     """The record after one pass in which the candidate says `answers` (a text, or one by prompt)."""
     requests = logged(lines, tmp_path)
     script = {one.prompt: answers if isinstance(answers, str) else answers[one.prompt] for one in requests}
     model = ScriptedModel(script, capabilities=("generation", "chat"))
-    with record.Record(tmp_path / "shadow") as opened:
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as opened:
         opened.start(candidate=dict(model.identity), rate=settings["rate"], key="k")
         opened.expire(now.date().isoformat())
         done = evaluation.follow(requests, model, opened, KEY, redaction.Redactor(), settings, now, Bar())
-    return record.read(tmp_path / "shadow"), done
+    return traffic_record.read(tmp_path / "shadow"), done
 
 
 # --- sampling and redaction ----------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ def test_nothing_is_recorded_before_it_is_redacted_and_who_did_not_agree_is_left
     assert (text["prompt"], text["candidate"]) == ("Write to [email]", "Done: [email], [phone]")
     (one,) = stream.sampled.values()
     assert one["redacted"] == {"email": 2, "phone": 2}
-    chain.verify(tmp_path / "shadow" / record.NAME)
+    chain.verify(tmp_path / "shadow" / traffic_record.NAME)
 
 
 def test_a_rerun_asks_nothing_again_and_the_budget_holds_over_all_passes(tmp_path):
@@ -199,8 +201,8 @@ def test_texts_are_deleted_when_their_days_are_over_and_verdicts_stay(tmp_path):
     assert len(later.texts) == 3
     last, _ = passed([line(1), line(2), line(3)], ANSWER, tmp_path, now=NOW + timedelta(days=30))
     assert len(last.texts) == 1 and len(last.sampled) == 3
-    assert "book 1" not in (tmp_path / "shadow" / record.TEXTS).read_text()
-    lines = chain.read(tmp_path / "shadow" / record.NAME)
+    assert "book 1" not in (tmp_path / "shadow" / traffic_record.TEXTS).read_text()
+    lines = chain.read(tmp_path / "shadow" / traffic_record.NAME)
     assert [(one["texts"], one["until"]) for one in lines if one["kind"] == "expired"] == [(2, "2026-06-24")]
 
 
@@ -275,7 +277,7 @@ def test_weeks_that_are_over_become_snapshots_of_the_deployed_answers(tmp_path):
     folder = tmp_path / "drift"
     assert snapshots.feed(folder, stream, "2026-05-15", 64) == ["2026-W18", "2026-W19"]
     assert snapshots.feed(folder, stream, "2026-05-15", 64) == []
-    series = drift_record.read(folder / drift_record.NAME)
+    series = series_record.read(folder / series_record.NAME)
     weeks = {one.id: sorted(row["text"] for row in one.rows.values()) for one in series.finished}
     assert len(weeks["2026-W18"]) == 12 and len(weeks["2026-W19"]) == 28
     assert weeks["2026-W18"] == sorted(f"Answer {number} of the deployed model." for number in range(12))

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from circuits.tasks.base import Source, Task
+from circuits.tasks.base import RowSource, Task
 from circuits.tasks.file import described, pairs, reading, rows, splits
 from circuits.tasks.file.options import SHARES, Options
-from circuits.tasks.file.pairs import Pair, Reader, Rejected
-from circuits.tasks.file.rows import Row, Unread
+from circuits.tasks.file.pairs import PromptTokenizer, Rejected, TokenPair
+from circuits.tasks.file.rows import PairRow, Unread
 from circuits.tasks.file.rows import sha256 as rows_sha256
 from circuits.tasks.file.splits import Dealt
 from circuits.tasks.published.vocabulary import Vocabulary
@@ -26,7 +26,7 @@ __all__ = [
     "Examined",
     "Foils",
     "Options",
-    "Reader",
+    "PromptTokenizer",
     "examine",
     "load",
     "named",
@@ -38,7 +38,9 @@ PREFIX = "file-"  # of such a task's name; the digest of its rows follows
 DIGITS = 12
 COMPANION_SHARES = {"discovery": 0.05, "evaluation": 0.75, "held_out": 0.05, "reference": 0.15}
 
-Foils = Callable[[Sequence[Pair]], Sequence[str | None]]  # a foil for each pair that has none; None where there is none
+Foils = Callable[
+    [Sequence[TokenPair]], Sequence[str | None]
+]  # a foil for each pair that has none; None where there is none
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class Examined:
     """Rows as one tokenizer reads them. `rejected` are in the order of the rows, `unread` those that were no rows at all, by
     number; `notes` say what was chosen for the others."""
 
-    rows: tuple[Row, ...]
-    pairs: tuple[Pair, ...]
+    rows: tuple[PairRow, ...]
+    pairs: tuple[TokenPair, ...]
     rejected: tuple[Rejected, ...]
     unread: Mapping[int, Unread]
     dealt: Dealt
     notes: tuple[str, ...]
-    reader: Reader
+    reader: PromptTokenizer
 
     @property
     def lacking(self) -> str | None:
@@ -75,7 +77,7 @@ def read(
     given: str | Path | Iterable[Mapping[str, Any]],
     options: Options | None = None,
     unread: dict[int, Unread] | None = None,
-) -> tuple[Row, ...]:
+) -> tuple[PairRow, ...]:
     """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read.
 
     `unread` takes the rows of a file that cannot be read, in place of the error.
@@ -87,7 +89,10 @@ def read(
 
 
 def examine(
-    found: Sequence[Row], reader: Reader, foils: Foils | None = None, unread: Mapping[int, Unread] | None = None
+    found: Sequence[PairRow],
+    reader: PromptTokenizer,
+    foils: Foils | None = None,
+    unread: Mapping[int, Unread] | None = None,
 ) -> Examined:
     """What a tokenizer makes of rows. `foils` chooses where rows name none; None leaves them without, as for a check.
 
@@ -103,7 +108,9 @@ def examine(
     return Examined(tuple(found), kept, tuple(out), dict(unread or {}), dealt, notes, reader)
 
 
-def _with_foils(fit: Sequence[Pair], reader: Reader, foils: Foils | None) -> tuple[list[Pair], list[Rejected]]:
+def _with_foils(
+    fit: Sequence[TokenPair], reader: PromptTokenizer, foils: Foils | None
+) -> tuple[list[TokenPair], list[Rejected]]:
     """The pairs with a foil each, and those that have none and get none."""
     without = [pair for pair in fit if not pair.wrong]
     if not without or (foils is None and reader.options.foil != "none"):
@@ -127,7 +134,7 @@ def _with_foils(fit: Sequence[Pair], reader: Reader, foils: Foils | None) -> tup
 
 
 def load(
-    given: str | Path | Iterable[Mapping[str, Any] | Row],
+    given: str | Path | Iterable[Mapping[str, Any] | PairRow],
     tokenizer: Any,
     vocabulary: Vocabulary | None = None,
     options: Options | None = None,
@@ -147,18 +154,18 @@ def load(
     """
     options = options or Options()
     found = _rows(given, options)
-    reader = Reader(tokenizer, options, longest)
+    reader = PromptTokenizer(tokenizer, options, longest)
     if foils is None:
-        reader = Reader(tokenizer, replace(options, foil="none"), longest)
+        reader = PromptTokenizer(tokenizer, replace(options, foil="none"), longest)
     return task_of(examine(found, reader, foils, unread), vocabulary, companions, others)
 
 
-def _rows(given: str | Path | Iterable[Mapping[str, Any] | Row], options: Options) -> tuple[Row, ...]:
+def _rows(given: str | Path | Iterable[Mapping[str, Any] | PairRow], options: Options) -> tuple[PairRow, ...]:
     if not isinstance(given, list | tuple | Iterator):  # a file, or what `read` refuses
         return read(cast("str | Path | Iterable[Mapping[str, Any]]", given), options)
     every = list(given)
-    found = tuple(one for one in every if isinstance(one, Row))
-    return found if found else read([one for one in every if not isinstance(one, Row)], options)
+    found = tuple(one for one in every if isinstance(one, PairRow))
+    return found if found else read([one for one in every if not isinstance(one, PairRow)], options)
 
 
 def task_of(
@@ -182,7 +189,7 @@ def task_of(
         metric=examined.reader.options.metric,
         several_tokens=any(pair.several for pair in examined.pairs),
         given=examined.dealt.examples,
-        source=Source(
+        source=RowSource(
             digest,
             _rows_of(examined),
             {**left_out, **{number: one.reason for number, one in examined.unread.items()}},

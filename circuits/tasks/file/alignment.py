@@ -30,7 +30,7 @@ BY_HAND = "name the words that stand for each other in roles and in corrupted_ro
 
 
 @dataclass(frozen=True)
-class Side:
+class PromptSide:
     """One prompt of a pair: its text as the model reads it, its tokens without BOS, their characters, and those of its roles."""
 
     text: str
@@ -52,7 +52,7 @@ class Fill(NamedTuple):
     count: int
 
 
-class Piece(NamedTuple):
+class AlignedPiece(NamedTuple):
     """A part of both prompts that corresponds: tokens of the clean one, of the corrupted one, and the role that it is, if any."""
 
     clean: range
@@ -63,13 +63,13 @@ class Piece(NamedTuple):
 Fills = tuple[list[Fill], list[Fill]]
 
 
-def by_right(sides: tuple[Side, Side]) -> Fills:
+def by_right(sides: tuple[PromptSide, PromptSide]) -> Fills:
     """Fillers before the shorter prompt."""
     gap = len(sides[0].ids) - len(sides[1].ids)
     return ([Fill(0, -gap)] if gap < 0 else [], [Fill(0, gap)] if gap > 0 else [])
 
 
-def by_spans(sides: tuple[Side, Side]) -> Fills | str:
+def by_spans(sides: tuple[PromptSide, PromptSide]) -> Fills | str:
     """Fillers inside each part that differs in length; or why it is not known, or not possible, where they belong."""
     pieces = _pieces(sides)
     if isinstance(pieces, str):
@@ -84,7 +84,7 @@ def by_spans(sides: tuple[Side, Side]) -> Fills | str:
     return fills
 
 
-def _pieces(sides: tuple[Side, Side]) -> list[Piece] | str:
+def _pieces(sides: tuple[PromptSide, PromptSide]) -> list[AlignedPiece] | str:
     """Both prompts cut at the roles that both name; or why they cannot be cut so."""
     named = [role for role in sides[0].roles if role in sides[1].roles]
     spans = {(sides[0].tokens_of(role), sides[1].tokens_of(role)): role for role in named}
@@ -92,14 +92,14 @@ def _pieces(sides: tuple[Side, Side]) -> list[Piece] | str:
     for (here, there), role in sorted(spans.items(), key=lambda one: one[0][0].start):
         if here.start < ends[0] or there.start < ends[1]:
             return f"has the role {role} inside another one, or in another order in the corrupted prompt; reword it"
-        pieces.append(Piece(range(ends[0], here.start), range(ends[1], there.start)))
-        pieces.append(Piece(here, there, role))
+        pieces.append(AlignedPiece(range(ends[0], here.start), range(ends[1], there.start)))
+        pieces.append(AlignedPiece(here, there, role))
         ends = here.stop, there.stop
     lengths = (len(sides[0].ids), len(sides[1].ids))
-    return [*pieces, Piece(range(ends[0], lengths[0]), range(ends[1], lengths[1]))]
+    return [*pieces, AlignedPiece(range(ends[0], lengths[0]), range(ends[1], lengths[1]))]
 
 
-def _of_piece(piece: Piece, sides: tuple[Side, Side]) -> Fills | str:
+def _of_piece(piece: AlignedPiece, sides: tuple[PromptSide, PromptSide]) -> Fills | str:
     """The fillers of one part in either prompt: none if it is equally long, of a role before it, else between what matches."""
     here, there = (side.ids[own.start : own.stop] for side, own in zip(sides, piece[:2], strict=True))
     starts = piece.clean.start, piece.corrupted.start
@@ -171,10 +171,10 @@ def _matches(here: Tokens, there: Tokens, steps: Mapping[Place, list[Step]]) -> 
     return found[0, 0]
 
 
-WAYS: dict[str, Callable[[tuple[Side, Side]], Fills | str]] = {"right": by_right, "spans": by_spans}
+WAYS: dict[str, Callable[[tuple[PromptSide, PromptSide]], Fills | str]] = {"right": by_right, "spans": by_spans}
 
 
-def filled(side: Side, fills: Sequence[Fill], filler: str, token: int, keeps_space: bool = True) -> Side:
+def filled(side: PromptSide, fills: Sequence[Fill], filler: str, token: int, keeps_space: bool = True) -> PromptSide:
     """The prompt with its fillers, of that text and token, its roles moved. Whether a tokenizer reads the text so is to be seen:
     the offsets are left empty.
 
@@ -190,7 +190,7 @@ def filled(side: Side, fills: Sequence[Fill], filler: str, token: int, keeps_spa
             role: (max(first - gone, at) + more if first >= at else first, last - gone + more if last > at else last)
             for role, (first, last) in roles.items()
         }
-    return Side(text, tuple(ids), (), roles)
+    return PromptSide(text, tuple(ids), (), roles)
 
 
 def places(fills: Sequence[Fill]) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns
+from circuits.tasks.file.rows import PairRow, RowError, Unread, of_cells, require_alike, require_columns
 from results_io import UserError
 
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in a folder
@@ -18,7 +18,7 @@ INSTALL = "pip install 'meridian-circuits[datasets]'"
 
 def read(
     name: str, subset: str | None, part: str, chosen: Mapping[str, str] | None = None
-) -> tuple[tuple[Row, ...], dict[int, Unread]]:
+) -> tuple[tuple[PairRow, ...], dict[int, Unread]]:
     """(the rows of one split of a data set, {number of a row that cannot be read: why}).
 
     `name`: a folder with files that `datasets` reads or that its save_to_disk wrote, else a name on the hub; `subset` and `part`:

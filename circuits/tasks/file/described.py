@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from circuits.tasks.file.pairs import FRAME, Pair, Reader, spaces, unknown_words
+from circuits.tasks.file.pairs import FRAME, PromptTokenizer, TokenPair, spaces, unknown_words
 from circuits.tasks.file.rows import SPLITS
 from circuits.tasks.file.splits import Dealt
 
@@ -13,7 +13,7 @@ SHOWN_LINES = 10  # with answers of several tokens
 SHOWN = 3  # templates and unknown words that are listed
 
 
-def notes(rows: int, kept: Sequence[Pair], dealt: Dealt, reader: Reader) -> tuple[str, ...]:
+def notes(rows: int, kept: Sequence[TokenPair], dealt: Dealt, reader: PromptTokenizer) -> tuple[str, ...]:
     """Sentences without the file's name, so that the same rows from elsewhere give the same results."""
     said = [f"rows: {len(kept)} of {rows} can be used" + (f"; {rows - len(kept)} left out" if rows > len(kept) else "")]
     if not kept:
@@ -35,7 +35,7 @@ def notes(rows: int, kept: Sequence[Pair], dealt: Dealt, reader: Reader) -> tupl
     )
 
 
-def _bos(reader: Reader) -> str:
+def _bos(reader: PromptTokenizer) -> str:
     token = reader.tokenizer.bos_token
     if reader.bos:
         return f"BOS: {token!r} before every prompt"
@@ -49,7 +49,7 @@ SPACES = {
 }
 
 
-def _space(kept: Sequence[Pair], reader: Reader) -> str:
+def _space(kept: Sequence[TokenPair], reader: PromptTokenizer) -> str:
     first = kept[0]
     counts, word = spaces(kept), first.answers[0]
     if reader.ids(word) == reader.ids(f" {word}"):
@@ -62,7 +62,7 @@ def _space(kept: Sequence[Pair], reader: Reader) -> str:
 FILLED = {"right": "on the left", "spans": "where they differ in length"}
 
 
-def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
+def _alignment(kept: Sequence[TokenPair], reader: PromptTokenizer) -> list[str]:
     align = reader.options.align
     if align is None:
         return []
@@ -72,7 +72,7 @@ def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
     ]
 
 
-def _several(kept: Sequence[Pair], reader: Reader) -> list[str]:
+def _several(kept: Sequence[TokenPair], reader: PromptTokenizer) -> list[str]:
     lines = [str(pair.row.line) for pair in kept if pair.several]
     if not lines:
         return []
@@ -85,7 +85,7 @@ def _several(kept: Sequence[Pair], reader: Reader) -> list[str]:
     return [f"answers or foils of several tokens: {len(lines)} rows (line {told}), {how[reader.options.metric]}"]
 
 
-def _foils(kept: Sequence[Pair], reader: Reader) -> str:
+def _foils(kept: Sequence[TokenPair], reader: PromptTokenizer) -> str:
     kinds = Counter(
         "wrong" if pair.row.wrong else "corrupted_answer" if pair.row.corrupted_answers else "model" for pair in kept
     )
@@ -99,7 +99,7 @@ def _foils(kept: Sequence[Pair], reader: Reader) -> str:
     return "foils: " + ", ".join(f"{told[kind]} for {kinds[kind]} rows" for kind in told if kinds[kind])
 
 
-def _templates(kept: Sequence[Pair]) -> str:
+def _templates(kept: Sequence[TokenPair]) -> str:
     counts = Counter(pair.template for pair in kept)
     default = any(pair.row.template is None for pair in kept)
     how = "by token length and changed positions, the default" if default else "by the column template"
@@ -110,17 +110,17 @@ def _templates(kept: Sequence[Pair]) -> str:
     return f"templates: {len(counts)}, {how}; {largest}{', ...' if len(counts) > SHOWN else ''}"
 
 
-def _clusters(kept: Sequence[Pair]) -> str:
+def _clusters(kept: Sequence[TokenPair]) -> str:
     count = len({pair.cluster for pair in kept})
     default = any(pair.row.cluster is None for pair in kept)
     return f"clusters: {count}, {'by answers and foils, the default' if default else 'by the column cluster'}"
 
 
-def _roles(kept: Sequence[Pair]) -> str:
+def _roles(kept: Sequence[TokenPair]) -> str:
     return f"roles: {', '.join(kept[0].positions)}"
 
 
-def _splits(kept: Sequence[Pair], dealt: Dealt) -> str:
+def _splits(kept: Sequence[TokenPair], dealt: Dealt) -> str:
     named = any(pair.row.split is not None for pair in kept)
     sizes = ", ".join(f"{len(dealt.examples[name])} {name.replace('_', '-')}" for name in SPLITS)
     dealt_by = "by the column split" if named else "by a hash of the prompt, the default"
@@ -139,6 +139,6 @@ def _reference(dealt: Dealt) -> list[str]:
     ]
 
 
-def _unknown(kept: Sequence[Pair], reader: Reader) -> list[str]:
+def _unknown(kept: Sequence[TokenPair], reader: PromptTokenizer) -> list[str]:
     count = unknown_words(kept, reader)
     return [f"unknown words: {count} of {len(kept)} rows hold words that the tokenizer does not know"] if count else []

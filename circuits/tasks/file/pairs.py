@@ -13,7 +13,7 @@ from circuits.tasks.base import Metric
 from circuits.tasks.example import Example
 from circuits.tasks.file import alignment
 from circuits.tasks.file.options import Options
-from circuits.tasks.file.rows import Row, Span, shown
+from circuits.tasks.file.rows import PairRow, Span, shown
 from results_io import UserError
 
 FIRST, END = "changed_first", "end"
@@ -26,12 +26,12 @@ SHOWN_POSITIONS = 12  # in a template's label
 class Rejected(NamedTuple):
     """A row that no prompt comes from, and why."""
 
-    row: Row
+    row: PairRow
     reason: str
 
 
 @dataclass(frozen=True)
-class Pair:
+class TokenPair:
     """A row as tokens: `clean` and `corrupted` ids (BOS included), texts as the model reads them, `joint` before the answer.
 
     `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
@@ -41,7 +41,7 @@ class Pair:
     the longest of them that are scored, 0 where that is one by the metric.
     """
 
-    row: Row
+    row: PairRow
     clean: tuple[int, ...]
     corrupted: tuple[int, ...]
     texts: tuple[str, str]
@@ -72,7 +72,7 @@ class Pair:
         return self.row.cluster or " ".join(sorted({*self.answers, *self.wrong}))
 
 
-class Reader:
+class PromptTokenizer:
     """A tokenizer with the options that it is used under; `longest`: tokens that the model reads at most, if that is known.
 
     UserError for options that the tokenizer does not allow.
@@ -119,7 +119,7 @@ class Reader:
         """Characters of every token of a text."""
         return [tuple(one) for one in self.encode(text, return_offsets_mapping=True)["offset_mapping"]]
 
-    def filled(self, side: alignment.Side, fills: Sequence[alignment.Fill]) -> alignment.Side | None:
+    def filled(self, side: alignment.PromptSide, fills: Sequence[alignment.Fill]) -> alignment.PromptSide | None:
         """A prompt with its fillers; None if other tokens stand around them than before."""
         token = self.tokenizer.convert_tokens_to_ids(self.filler)
         for keeps_space in (True, False):
@@ -133,14 +133,14 @@ class Reader:
         return token == unknown != self.tokenizer.eos_token_id
 
 
-def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected]]:
+def read(rows: Sequence[PairRow], reader: PromptTokenizer) -> tuple[list[TokenPair], list[Rejected]]:
     """The pairs that rows make, with their templates, and the rows that make none, in the order of the file."""
-    pairs: list[Pair] = []
+    pairs: list[TokenPair] = []
     rejected: list[Rejected] = []
-    first: dict[tuple[int, ...], Row] = {}
+    first: dict[tuple[int, ...], PairRow] = {}
     for row in rows:
         found = _read(row, reader)
-        if isinstance(found, Pair) and first.setdefault(found.unfilled, row) is not row:
+        if isinstance(found, TokenPair) and first.setdefault(found.unfilled, row) is not row:
             found = f"has the clean prompt of row {first[found.unfilled].number} again; take one of them out"
         if isinstance(found, str):
             rejected.append(Rejected(row, found))
@@ -149,7 +149,7 @@ def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected
     return templated(pairs), rejected
 
 
-def _read(row: Row, reader: Reader) -> Pair | str:
+def _read(row: PairRow, reader: PromptTokenizer) -> TokenPair | str:
     """The pair of one row, its template not yet labelled; or why there is none."""
     wrong = row.wrong or row.corrupted_answers
     answers, wrong = (tuple(dict.fromkeys(word.removeprefix(" ") for word in words)) for words in (row.answers, wrong))
@@ -173,7 +173,7 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     positions = _positions(sides[0], tokens, reader)
     alike = _words(answers, wrong, texts[1], joint, reader) == words
     twin = _same_tokens(positions, texts, reader) if alike else None
-    return Pair(
+    return TokenPair(
         row=row,
         clean=tokens[0],
         corrupted=tokens[1],
@@ -190,7 +190,7 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     )
 
 
-def _unfit_texts(row: Row, words: Sequence[str], reader: Reader) -> str | None:
+def _unfit_texts(row: PairRow, words: Sequence[str], reader: PromptTokenizer) -> str | None:
     """Why the texts of a row make no pair; None if they may be one. None is tokenized, as a cell may hold a book."""
     prompts = {"clean": row.clean, "corrupted": row.corrupted}
     for name, text in prompts.items():
@@ -209,21 +209,21 @@ def _unfit_texts(row: Row, words: Sequence[str], reader: Reader) -> str | None:
     return None
 
 
-def _unfit_prompts(sides: Sequence[tuple[int, ...]], words: Words, reader: Reader) -> str | None:
+def _unfit_prompts(sides: Sequence[tuple[int, ...]], words: Words, reader: PromptTokenizer) -> str | None:
     """Why these two prompts, equally long, cannot be compared; None if they can."""
     if sides[0] == sides[1]:
         return "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on"
     return _too_long(len(sides[0]) + words.read_on(reader.options.metric), reader)
 
 
-def _too_long(tokens: int, reader: Reader) -> str | None:
+def _too_long(tokens: int, reader: PromptTokenizer) -> str | None:
     """Why a prompt of so many tokens cannot be read; None if it can."""
     if reader.longest is None or tokens <= reader.longest:
         return None
     return f"has {tokens} tokens, and the model reads at most {reader.longest}; shorten it"
 
 
-def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[str, str]:
+def _seam(row: PairRow, clean: str, words: Sequence[str], reader: PromptTokenizer) -> tuple[str, str]:
     """(what the prompt ends in, what stands before the answer): a space in the one, in the other, or in neither.
 
     A space that is written on either side of the seam is kept. Where none is, one is tried first, except after an opening
@@ -243,21 +243,21 @@ def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[s
     return min(ways, key=lambda way: _longest_word(reader.rendered(clean + way[0]), way[1], words, reader))
 
 
-def _longest_word(text: str, joint: str, words: Sequence[str], reader: Reader) -> float:
+def _longest_word(text: str, joint: str, words: Sequence[str], reader: PromptTokenizer) -> float:
     """Tokens of the longest of these words after a text; infinite if one of them changes the tokens before it."""
     return max(len(reader.encode.continuation(text, joint, word)) or math.inf for word in words)
 
 
 def _sides(
-    row: Row, prompts: tuple[str, str], texts: Sequence[str], reader: Reader
-) -> tuple[alignment.Side, alignment.Side] | str:
+    row: PairRow, prompts: tuple[str, str], texts: Sequence[str], reader: PromptTokenizer
+) -> tuple[alignment.PromptSide, alignment.PromptSide] | str:
     """Both prompts as tokens with their roles; or why a role has no place in them."""
     made = []
     for spans, prompt, text in zip((row.spans, row.corrupted_spans), prompts, texts, strict=True):
         moved = _moved(spans or {}, prompt, text)
         if moved is None:
             return "is changed by the chat template, so its roles cannot be found in it; leave the roles out"
-        side = alignment.Side(text, reader.ids(text), reader.offsets(text), moved)
+        side = alignment.PromptSide(text, reader.ids(text), reader.offsets(text), moved)
         for role in moved:
             if not side.tokens_of(role):
                 first, last = (spans or {})[role]
@@ -270,8 +270,8 @@ Filled = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def _aligned(
-    sides: tuple[alignment.Side, alignment.Side], reader: Reader
-) -> tuple[tuple[alignment.Side, alignment.Side], Filled] | str:
+    sides: tuple[alignment.PromptSide, alignment.PromptSide], reader: PromptTokenizer
+) -> tuple[tuple[alignment.PromptSide, alignment.PromptSide], Filled] | str:
     """Both prompts with fillers where the options allow them, and the positions of these; or why they do not correspond."""
     start, align = len(reader.start), reader.options.align
     if align is None and len(sides[0].ids) != len(sides[1].ids):
@@ -322,7 +322,7 @@ class Words:
         return self.shared + (self.longest - 1 if metric == "sequence" else 0)
 
 
-def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: Reader) -> Words | str:
+def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: PromptTokenizer) -> Words | str:
     """The answers and foils after this prompt; or why they cannot be scored there."""
     found: dict[str, list[tuple[int, ...]]] = {"answer": [], "foil": []}
     for kind, words in (("answer", answers), ("foil", wrong)):
@@ -346,7 +346,9 @@ def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, 
     return words
 
 
-def _positions(clean: alignment.Side, sides: Sequence[tuple[int, ...]], reader: Reader) -> dict[str, Span]:
+def _positions(
+    clean: alignment.PromptSide, sides: Sequence[tuple[int, ...]], reader: PromptTokenizer
+) -> dict[str, Span]:
     """Character spans in the text that the model reads: the row's roles, FIRST and END."""
     changed = next(place for place, (one, other) in enumerate(zip(*sides, strict=True)) if one != other)
     offsets = clean.offsets
@@ -357,7 +359,9 @@ def _positions(clean: alignment.Side, sides: Sequence[tuple[int, ...]], reader: 
     return {**clean.roles, FIRST: offsets[first], END: offsets[wide[-1]]}
 
 
-def _same_tokens(positions: Mapping[str, Span], texts: Sequence[str], reader: Reader) -> dict[str, Span] | None:
+def _same_tokens(
+    positions: Mapping[str, Span], texts: Sequence[str], reader: PromptTokenizer
+) -> dict[str, Span] | None:
     """Characters, in the second text, of the tokens at the same places as these are in the first; None if one has none."""
     here, there = reader.offsets(texts[0]), reader.offsets(texts[1])
     found = {
@@ -379,7 +383,7 @@ def _moved(spans: Mapping[str, Span], prompt: str, text: str) -> dict[str, Span]
     return {role: (start + first, start + last) for role, (first, last) in spans.items()}
 
 
-def templated(pairs: Sequence[Pair]) -> list[Pair]:
+def templated(pairs: Sequence[TokenPair]) -> list[TokenPair]:
     """Every pair with its template: that of its row, divided by token length where it has several, or length and changes.
 
     Under a metric of whole answers templates are divided by the length of these too: each needs reference prompts as long.
@@ -400,7 +404,7 @@ def templated(pairs: Sequence[Pair]) -> list[Pair]:
     return made
 
 
-def _fillers(pair: Pair) -> str:
+def _fillers(pair: TokenPair) -> str:
     """Where either prompt is filled: prompts of one template have their words at the same positions."""
     return f", filled {' and '.join(_places(own) or 'nowhere' for own in pair.filled)}" if any(pair.filled) else ""
 
@@ -416,7 +420,7 @@ def _places(changed: Sequence[int]) -> str:
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def example(pair: Pair) -> Example:
+def example(pair: TokenPair) -> Example:
     """The pair as text."""
     return Example(
         clean=pair.texts[0],
@@ -430,11 +434,11 @@ def example(pair: Pair) -> Example:
     )
 
 
-def unknown_words(pairs: Sequence[Pair], reader: Reader) -> int:
+def unknown_words(pairs: Sequence[TokenPair], reader: PromptTokenizer) -> int:
     """How many pairs hold a token that stands for whatever the tokenizer does not know."""
     return sum(any(map(reader.is_unknown, (*pair.clean, *pair.corrupted))) for pair in pairs)
 
 
-def spaces(pairs: Sequence[Pair]) -> Counter[str]:
+def spaces(pairs: Sequence[TokenPair]) -> Counter[str]:
     """How many pairs have a space that is a part of the answer ("answer"), that ends the prompt ("prompt"), or none ("none")."""
     return Counter("answer" if pair.joint else "prompt" if pair.texts[0].endswith(" ") else "none" for pair in pairs)

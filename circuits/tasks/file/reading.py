@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns, shown
+from circuits.tasks.file.rows import PairRow, RowError, Unread, of_cells, require_alike, require_columns, shown
 from results_io import UserError
 
 LINES = (".jsonl", ".ndjson")
@@ -32,7 +32,7 @@ SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # of Excel
 
 def read(
     path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, Unread] | None = None
-) -> tuple[Row, ...]:
+) -> tuple[PairRow, ...]:
     """The rows of a file: CSV (comma, semicolon or tab, by its header) or one JSON object a line, by its ending.
 
     `chosen`: {our column: where the file has it}; the file's other columns are then not read. `unread` takes the rows that cannot

@@ -48,7 +48,7 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Row:
+class PairRow:
     """One pair. `number` counts rows from 1, `line` is where it begins in its file (the number, where there are no lines).
 
     `answers`, `wrong` and `corrupted_answers` are words as written, a leading space included; the last two may be empty.
@@ -77,7 +77,7 @@ class Row:
         return {name: value for name, value in asdict(self).items() if name not in absent}
 
 
-def sha256(rows: Sequence[Row]) -> str:
+def sha256(rows: Sequence[PairRow]) -> str:
     """Identity of the rows and their order: the same for the same rows as CSV, as JSONL and in memory."""
     return results_io.sha256([row.content for row in rows])
 
@@ -134,7 +134,7 @@ def is_role(column: str) -> bool:
     return column.startswith((ROLE_COLUMN, CORRUPTED_ROLE_COLUMN))
 
 
-def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text: bool) -> Row:
+def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text: bool) -> PairRow:
     """The row of one line's cells. RowError for a cell that is empty where it must not be, or of the wrong kind.
 
     `text`: the cells are those of a CSV file, where lists and objects are written in JSON and an empty cell is none.
@@ -144,7 +144,7 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
     if not answers:
         raise RowError(where, f"has no answer; {REMEDY['answer']}")
     spans = _spans(cells, clean, where, text)
-    return Row(
+    return PairRow(
         number=number,
         line=line,
         clean=clean,
@@ -160,7 +160,7 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
     )
 
 
-def require_alike(rows: Sequence[Row], where: str) -> None:
+def require_alike(rows: Sequence[PairRow], where: str) -> None:
     """UserError if some rows say their split, or name roles, and others do not: half a choice would be a guess."""
     if not rows:
         raise UserError(f"{where} has no rows; write one prompt pair a line")
@@ -318,7 +318,7 @@ def _occurrences(part: str, text: str) -> int:
     return count
 
 
-def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, ...]:
+def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[PairRow, ...]:
     """The rows of records in memory, with the keys of a JSONL file. UserError as `circuits.tasks.file.reading.read`."""
     if hasattr(records, "columns") and hasattr(records, "to_dict"):  # a table of pandas
         records = records.to_dict("records")  # pyright: ignore[reportAttributeAccessIssue]

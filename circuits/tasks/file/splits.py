@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.tasks.example import Example
-from circuits.tasks.file.pairs import Pair, Rejected, example
+from circuits.tasks.file.pairs import Rejected, TokenPair, example
 from circuits.tasks.file.rows import SPLITS
 
 SCORED = ("evaluation", "held_out")
 NEEDED = ("discovery", *SCORED)  # of which none may be empty
 
-Dealing = dict[str, list[Pair]]  # split -> its pairs
+Dealing = dict[str, list[TokenPair]]  # split -> its pairs
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Dealt:
     twins: int
 
 
-def deal(pairs: Sequence[Pair], shares: Mapping[str, float]) -> Dealt:
+def deal(pairs: Sequence[TokenPair], shares: Mapping[str, float]) -> Dealt:
     """Deal pairs to the splits that their rows name, or by `shares`.
 
     Reference prompts of a template are the clean prompts of its reference rows. Where these are fewer than the
     MINIMUM_REFERENCE_PROMPTS that a mean needs, the corrupted twins of these rows and of the discovery rows are added. A
     template that does not reach the minimum even so, or has no row left to score, is rejected as a whole.
     """
-    by_template: dict[str, list[Pair]] = {}
+    by_template: dict[str, list[TokenPair]] = {}
     for pair in sorted(pairs, key=_hash):
         by_template.setdefault(pair.template, []).append(pair)
     named = any(pair.row.split is not None for pair in pairs)
@@ -46,7 +46,7 @@ def deal(pairs: Sequence[Pair], shares: Mapping[str, float]) -> Dealt:
     dealt: Dealing = {name: [] for name in SPLITS}
     references: list[list[Example]] = []
     rejected: list[Rejected] = []
-    rest: list[Pair] = []
+    rest: list[TokenPair] = []
     twins = 0
     for template, own in sorted(by_template.items()):
         placed, left = (_as_named(own), []) if named else _reserved(own, shares, clean)
@@ -83,15 +83,17 @@ def too_few_named(template: str, rows: int, reference: int) -> str:
     )
 
 
-def _hash(pair: Pair) -> bytes:
+def _hash(pair: TokenPair) -> bytes:
     return hashlib.sha256(pair.texts[0].encode()).digest()
 
 
-def _as_named(own: Sequence[Pair]) -> Dealing:
+def _as_named(own: Sequence[TokenPair]) -> Dealing:
     return {name: [pair for pair in own if pair.row.split == name] for name in SPLITS}
 
 
-def _reserved(own: Sequence[Pair], shares: Mapping[str, float], clean: frozenset) -> tuple[Dealing, list[Pair]]:
+def _reserved(
+    own: Sequence[TokenPair], shares: Mapping[str, float], clean: frozenset
+) -> tuple[Dealing, list[TokenPair]]:
     """(reference and discovery rows of one template, the rows that are left to score).
 
     Reference rows are those of its share, and more until there are as many reference prompts as a mean needs.
@@ -120,14 +122,14 @@ def reference_prompts(placed: Dealing, clean: frozenset) -> list[Example]:
     return found
 
 
-def _twin(pair: Pair) -> Example:
+def _twin(pair: TokenPair) -> Example:
     """The corrupted prompt as a reference prompt: only the activations of its run are read, never its answer."""
     assert pair.twin_positions is not None  # asked before
     own = example(pair)
     return replace(own, clean=own.corrupted, positions=dict(pair.twin_positions))
 
 
-def _score(rest: Iterable[Pair], dealt: Dealing, shares: Mapping[str, float]) -> None:
+def _score(rest: Iterable[TokenPair], dealt: Dealing, shares: Mapping[str, float]) -> None:
     """Deal what is left to the scored splits, each pair to the one that is furthest below its share."""
     pairs = sorted(rest, key=_hash)
     total = sum(shares[name] for name in SCORED)

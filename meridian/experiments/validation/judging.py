@@ -26,7 +26,7 @@ class SampleBatch:
 
 
 @dataclass(frozen=True)
-class Rules:
+class JudgingSettings:
     """How a sample is judged: the calibrations' settings, the certificate's rules, the seed of the samples."""
 
     calibration: Mapping[str, Any]
@@ -39,7 +39,7 @@ def sizes(prompts: int) -> dict[str, int]:
     return {"evaluation": prompts, "held_out": prompts // 2}
 
 
-def judged(works: Sequence[SampleBatch], rules: Rules) -> Iterator[tuple[SampleBatch, list[JudgedSample]]]:
+def judged(works: Sequence[SampleBatch], rules: JudgingSettings) -> Iterator[tuple[SampleBatch, list[JudgedSample]]]:
     """Every piece of work with its outcomes, in the order in which they are done."""
     pieces = [
         SampleBatch(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
@@ -70,7 +70,7 @@ def _documents(pool: Pool) -> dict[str, dict[str, Any]]:
     return pool.documents()
 
 
-def _judge(work: SampleBatch, rules: Rules) -> list[JudgedSample]:
+def _judge(work: SampleBatch, rules: JudgingSettings) -> list[JudgedSample]:
     drawn = samples(
         _documents(work.pool), rules.calibration["common"], sizes(work.prompts), work.replicates, rules.seed
     )

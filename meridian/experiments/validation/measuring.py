@@ -11,11 +11,11 @@ import torch
 from circuits import models
 from meridian.experiments import processes
 from meridian.experiments.validation import pools
-from meridian.experiments.validation.pools import Group
+from meridian.experiments.validation.pools import ClaimPool
 from meridian.experiments.validation.stored import Pool
 
 
-def measured(groups: Sequence[Group], config: Mapping[str, Any], folder: Path) -> Iterator[list[Pool]]:
+def measured(groups: Sequence[ClaimPool], config: Mapping[str, Any], folder: Path) -> Iterator[list[Pool]]:
     """The pools of each group as they are done, and those of the random claims.
 
     A GPU is given one model at a time.

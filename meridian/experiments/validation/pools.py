@@ -29,25 +29,25 @@ CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
 @dataclass(frozen=True)
-class Group:
+class ClaimPool:
     """Claims about one set of weights: each subject by name, and the seed of the model and of its prompts."""
 
     subjects: tuple[str, ...]
     seed: int
 
 
-def groups(subjects: Mapping[str, KnownClaim], settings: Mapping[str, Any]) -> list[Group]:
+def groups(subjects: Mapping[str, KnownClaim], settings: Mapping[str, Any]) -> list[ClaimPool]:
     """Every subject at every model seed of its truth, by weights; what takes longest comes first."""
     by_weights: dict[tuple[str, int], list[str]] = {}
     for name, one in subjects.items():
         for seed in settings["subjects"][name].get("model_seeds", settings["model_seeds"][one.truth]):
             key = planted.weights_key(name, seed) if name in planted.VARIANTS else name
             by_weights.setdefault((key, seed), []).append(name)
-    found = [Group(tuple(names), seed) for (_, seed), names in by_weights.items()]
+    found = [ClaimPool(tuple(names), seed) for (_, seed), names in by_weights.items()]
     return sorted(found, key=lambda group: -len(group.subjects))
 
 
-def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list[Pool]:
+def planted_pools(group: ClaimPool, config: Mapping[str, Any], folder: Path) -> list[Pool]:
     """Measure a pool for every claim of a group.
 
     `config` is the whole configuration, its section `experiment` that of the experiment.

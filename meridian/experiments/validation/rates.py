@@ -47,7 +47,7 @@ class PassRate:
 
 
 @dataclass(frozen=True)
-class Cell:
+class RateCell:
     """One subject, one row of the table, one number of prompts.
 
     `met` is None where nothing was declared (power is declared for the size of a run alone). Otherwise it says whether the
@@ -88,7 +88,7 @@ def _published(records: Sequence[Mapping[str, Any]]) -> str:
 
 def cells(
     subject: KnownClaim, prompts: int, outcomes: Sequence[JudgedSample], targets: Mapping[str, float], at_default: bool
-) -> list[Cell]:
+) -> list[RateCell]:
     """The subject's cells at this number of prompts, one per row of the table.
 
     `at_default`: this is the size of a run, where power is asked for.
@@ -100,7 +100,7 @@ def cells(
         expected = subject.expected[row]
         judged = expected == "not_pass" or (expected == "pass" and at_default)
         met = _met(expected, passed, targets) if judged else None
-        made.append(Cell(subject.name, row, prompts, expected, seed, passed, dict(Counter(verdicts)), met))
+        made.append(RateCell(subject.name, row, prompts, expected, seed, passed, dict(Counter(verdicts)), met))
     return made
 
 

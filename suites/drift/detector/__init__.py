@@ -30,7 +30,7 @@ Vector = Float[np.ndarray, " dimension"]
 
 
 @dataclass(frozen=True)
-class Classifier:
+class RefusalClassifier:
     """w and b, the embedder that they are of, and what the rule was measured to do on the golden texts."""
 
     weights: Vector
@@ -51,10 +51,10 @@ class Classifier:
 
 
 @cache
-def load() -> Classifier:
+def load() -> RefusalClassifier:
     """The classifier that ships."""
     data: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
-    return Classifier(np.array(data["weights"]), data["bias"], data["embedder"], data["measured"])
+    return RefusalClassifier(np.array(data["weights"]), data["bias"], data["embedder"], data["measured"])
 
 
 def texts(path: Path) -> tuple[list[str], np.ndarray]:
@@ -63,7 +63,7 @@ def texts(path: Path) -> tuple[list[str], np.ndarray]:
     return [row["text"] for row in rows], np.array([row["label"] for row in rows], dtype=bool)
 
 
-def counted(classifier: Classifier, said: list[str], vectors: np.ndarray, labels: np.ndarray) -> dict[str, int]:
+def counted(classifier: RefusalClassifier, said: list[str], vectors: np.ndarray, labels: np.ndarray) -> dict[str, int]:
     """{tp, fp, fn, tn} of the rule."""
     found = np.array([classifier.refused(text, vector) for text, vector in zip(said, vectors, strict=True)], dtype=bool)
     cells = {"tp": found & labels, "fp": found & ~labels, "fn": ~found & labels, "tn": ~found & ~labels}

@@ -39,7 +39,7 @@ def main() -> int:
     said, known = detector.texts(detector.TRAINED_ON)
     kept = [place for place, text in enumerate(said) if text not in set(golden)]
     w, b = fit(embed([said[place] for place in kept]).astype(float), known[kept])
-    rounded = detector.Classifier(
+    rounded = detector.RefusalClassifier(
         np.round(w, embeddings.DIGITS), round(b, embeddings.DIGITS), who["weights_sha256"], {}
     )
     found = detector.counted(rounded, golden, np.round(embed(golden), embeddings.DIGITS), labels)

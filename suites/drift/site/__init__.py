@@ -29,7 +29,7 @@ BUILD = "build.json"  # the only file with a time
 
 
 @dataclass(frozen=True)
-class Source:
+class SiteSource:
     """What a site is made of: manifests in order, the chain's head of each snapshot, and which code made it."""
 
     series: str
@@ -42,7 +42,7 @@ def _visible(value: Any) -> Any:
     return shown_text.visible(value) if type(value) is str else value
 
 
-def build(source: Source, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
+def build(source: SiteSource, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
     """Write the site to `out`; returns its first page. `secrets`: held-out texts, of which none may be in what is written.
 
     What an earlier build left there and this one does not make is removed. UserError without a manifest, and where a held-out
@@ -88,7 +88,7 @@ def require_kept_out(files: Mapping[str, bytes], secrets: Iterable[str]) -> None
                 )
 
 
-def pages(source: Source) -> dict[str, bytes]:
+def pages(source: SiteSource) -> dict[str, bytes]:
     """{file: bytes} of every page, from the last manifest; what needs more than it says so."""
     last = source.manifests[-1]
     axes = [axis for axis in AXES if any(point["axis"] == axis for point in last["history"])]

@@ -273,7 +273,7 @@ def test_a_search_without_steps_or_prompts_is_refused(study, name) -> None:
 def test_of_a_large_claim_the_heads_that_cost_it_most_are_tried(study) -> None:
     """A set of partners is chosen among them alone; of a claim of no more heads nothing changes."""
     most = 2
-    losses = minimality.Losses.on(study, study.discovery_subset(SEARCH["discovery_prompts"]))
+    losses = minimality.HeadLosses.on(study, study.discovery_subset(SEARCH["discovery_prompts"]))
     heads = study.claim.heads
     losses.run([frozenset(), *(frozenset([node]) for node in heads)])
     strongest = set(sorted(heads, key=lambda node: -abs(losses.mean(node, frozenset())))[:most])

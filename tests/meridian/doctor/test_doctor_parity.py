@@ -10,7 +10,7 @@ import torch
 from circuits import models, runnable
 from circuits.engine import LensEngine
 from meridian.doctor import parity
-from meridian.doctor.parity import Comparison, Departure
+from meridian.doctor.parity import BackendComparison, Departure
 from tests.circuits import toy
 
 
@@ -204,7 +204,7 @@ def test_a_dtype_without_room_is_left_out_with_the_reason(compare, monkeypatch) 
 def test_the_verdict_by_hand(errors, verdict) -> None:
     tolerance = {"float32": 1e-4, "float64": 1e-6}
     found = [
-        Comparison(dtype, "lens", tolerance[dtype], {"x": error}, {"x": error})
+        BackendComparison(dtype, "lens", tolerance[dtype], {"x": error}, {"x": error})
         for dtype, error in zip(parity.PRECISIONS, errors, strict=True)
         if error is not None
     ]
@@ -213,7 +213,9 @@ def test_the_verdict_by_hand(errors, verdict) -> None:
 
 def test_a_coarse_dtype_is_told_to_be_rounding() -> None:
     errors = {"bfloat16": (0.2, 0.1), "float32": (1e-6, 1e-4), "float64": (1e-9, 1e-6)}
-    found = [Comparison(name, "lens", most, {"x": error}, {"x": error}) for name, (error, most) in errors.items()]
+    found = [
+        BackendComparison(name, "lens", most, {"x": error}, {"x": error}) for name, (error, most) in errors.items()
+    ]
     verdict, sentence = parity.judge(found, None)
     assert verdict == parity.ROUNDING
     assert "lens differs by 2.0e-01 of the largest value in bfloat16" in sentence

@@ -18,7 +18,7 @@ from circuits.embedded.tokenizer import build_tokenizer
 from circuits.models import Model
 from circuits.study import Study
 from meridian import overrides
-from meridian.experiments.reproduction import Row
+from meridian.experiments.reproduction import ReproducedRow
 from tests.commandline import Outcome, command
 
 LAYERS, HEADS, WIDTH, POSITIONS = 12, 12, 48, 48
@@ -61,7 +61,7 @@ def reproduce(name: str, folder: Path, *settings: str) -> tuple[Outcome, dict[st
     return outcome, results_io.read(path)
 
 
-def assert_rows(rows: Iterable[Row], expected: Iterable[tuple[str, float, float | str | None]]) -> None:
+def assert_rows(rows: Iterable[ReproducedRow], expected: Iterable[tuple[str, float, float | str | None]]) -> None:
     """Every row's quantity, our value and the published one, in their order."""
     rows, expected = list(rows), list(expected)
     assert [(row.quantity, row.paper) for row in rows] == [(quantity, paper) for quantity, _, paper in expected]

@@ -9,10 +9,10 @@ import pytest
 from circuits import planted
 from meridian import config_files, overrides
 from meridian.experiments import out_of_sample
-from meridian.experiments.out_of_sample import Declaration
+from meridian.experiments.out_of_sample import ConstructionDeclaration
 
 EVALUATION, HELD_OUT = 100, 50  # fewer than a run's 400 and 200: minutes in place of an hour
-CLAIM = Declaration(
+CLAIM = ConstructionDeclaration(
     name="gpt2_shape",
     kind="shape",
     planted=planted.truth("gpt2_shape").pathology,

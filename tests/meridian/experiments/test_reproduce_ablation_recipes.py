@@ -12,7 +12,16 @@ from circuits.interventions import Recipe, Sweep, Variant, ablate, patch_paths
 from meridian.experiments import reproduce_ablation_recipes as experiment
 from meridian.experiments import reproduction
 from meridian.experiments.estimates import PromptSample
-from meridian.experiments.reproduce_ablation_recipes import ALL, EDGES, PLACED, RESAMPLED, RESTORE, TWIN, Way, mean_over
+from meridian.experiments.reproduce_ablation_recipes import (
+    ALL,
+    EDGES,
+    PLACED,
+    RESAMPLED,
+    RESTORE,
+    TWIN,
+    AblationWay,
+    mean_over,
+)
 from results_io import UserError
 from tests.meridian.experiments import reproduced
 
@@ -50,10 +59,10 @@ def test_each_way_is_the_run_that_it_names(study, found) -> None:
     graph = study.model.graph
     cut = set(graph.edges) - hypothesis.hypothesis_edges(study.circuit, graph)
     cases = {
-        Way(ALL, mean_over(5)): ablate(outside, Recipe("mean"), "a"),
-        Way(ALL, RESAMPLED): ablate(outside, Recipe("resample"), "a"),
-        Way(ALL, "zero"): ablate(outside, Recipe("zero"), "a"),
-        Way(EDGES, TWIN): patch_paths(sorted(cut), Recipe("patch", source="corrupted"), "a"),
+        AblationWay(ALL, mean_over(5)): ablate(outside, Recipe("mean"), "a"),
+        AblationWay(ALL, RESAMPLED): ablate(outside, Recipe("resample"), "a"),
+        AblationWay(ALL, "zero"): ablate(outside, Recipe("zero"), "a"),
+        AblationWay(EDGES, TWIN): patch_paths(sorted(cut), Recipe("patch", source="corrupted"), "a"),
     }
     for way, variant in cases.items():
         engine = experiment.engine_for(study, way.value, SETTINGS)
@@ -82,18 +91,21 @@ def test_the_table_by_hand() -> None:
     d = np.full(N, 2.0)
     orders = ["ABBA", "BABA"] * (N // 2)
     level = {
-        Way(PLACED, mean_over(9)): np.where(np.array(orders) == "BABA", 2.0, 1.0),  # .75: BABA 1, ABBA .5
-        Way(PLACED, mean_over(5)): np.full(N, 1.2),
-        Way(ALL, mean_over(9)): np.full(N, 1.8),
-        Way(EDGES, mean_over(9)): np.full(N, 2.6),
-        Way(PLACED, RESAMPLED): np.full(N, -0.4),
+        AblationWay(PLACED, mean_over(9)): np.where(np.array(orders) == "BABA", 2.0, 1.0),  # .75: BABA 1, ABBA .5
+        AblationWay(PLACED, mean_over(5)): np.full(N, 1.2),
+        AblationWay(ALL, mean_over(9)): np.full(N, 1.8),
+        AblationWay(EDGES, mean_over(9)): np.full(N, 2.6),
+        AblationWay(PLACED, RESAMPLED): np.full(N, -0.4),
     }
     sample = PromptSample(tuple(map(str, range(N))), resamples=200)
     rows = experiment.rows({str(w): f for w, f in level.items()}, d, orders, sample, SETTINGS)
     value = {row.quantity: row.ours.value for row in rows}
     inside = {row.quantity: row.inside for row in rows}
-    assert value[str(Way(EDGES, mean_over(9)))] == pytest.approx(1.3)
-    lowest, highest = (f"lowest of 5 ways: {Way(PLACED, RESAMPLED)}", f"highest of 5 ways: {Way(EDGES, mean_over(9))}")
+    assert value[str(AblationWay(EDGES, mean_over(9)))] == pytest.approx(1.3)
+    lowest, highest = (
+        f"lowest of 5 ways: {AblationWay(PLACED, RESAMPLED)}",
+        f"highest of 5 ways: {AblationWay(EDGES, mean_over(9))}",
+    )
     assert (value[lowest], inside[lowest]) == (pytest.approx(-0.2), True)
     assert (value[highest], inside[highest]) == (pytest.approx(1.3), True)
     assert inside["edges minus heads at all positions"] is True
@@ -110,11 +122,11 @@ def test_every_row_by_hand() -> None:
     every = [way for value in experiment.values(SETTINGS) for way in experiment.ways(value)]
     assert len(every) == 20
     level = {str(way): 0.2 + 0.13 * number for number, way in enumerate(every)}
-    large = str(Way(PLACED, mean_over(9)))
+    large = str(AblationWay(PLACED, mean_over(9)))
     found = {name: np.full(N, value) for name, value in level.items()}
     found[large] = level[large] + np.tile([-0.1, 0.1], N // 2)
     paper = SETTINGS["paper"]
-    whole = Way(PLACED, mean_over(5))
+    whole = AblationWay(PLACED, mean_over(5))
 
     def less(one, other) -> float:
         return (level[str(one)] - level[str(other)]) / 2
@@ -129,22 +141,22 @@ def test_every_row_by_hand() -> None:
             (f"highest of 20 ways: {every[-1]}", (0.2 + 0.13 * 19) / 2, "above 100 %"),
             (
                 "edges minus heads at all positions",
-                less(Way(EDGES, mean_over(9)), Way(ALL, mean_over(9))),
+                less(AblationWay(EDGES, mean_over(9)), AblationWay(ALL, mean_over(9))),
                 paper["granularity"],
             ),
             (
                 "(head, position) minus heads at all positions",
-                less(Way(PLACED, mean_over(9)), Way(ALL, mean_over(9))),
+                less(AblationWay(PLACED, mean_over(9)), AblationWay(ALL, mean_over(9))),
                 paper["positions"],
             ),
             (
                 "mean over 9 ABC prompts minus mean over 5 ABC prompts",
-                less(Way(PLACED, mean_over(9)), whole),
+                less(AblationWay(PLACED, mean_over(9)), whole),
                 paper["set_size"],
             ),
             (
                 "mean minus resampled, (head, position)",
-                less(Way(PLACED, mean_over(9)), Way(PLACED, RESAMPLED)),
+                less(AblationWay(PLACED, mean_over(9)), AblationWay(PLACED, RESAMPLED)),
                 paper["value"],
             ),
             ("BABA minus ABBA, (head, position)", baba - abba, paper["order"]),
@@ -174,7 +186,7 @@ def test_a_random_model_has_all_rows_and_no_ratio(tmp_path) -> None:
     assert len(document["rows"]) == 20 + 2 + 6
     assert all(row["ours"]["value"] is None and row["ours"]["reason"] for row in document["rows"])
     assert [len(document["data"][value]) for value in (TWIN, "zero")] == [5, 3]
-    restored = str(Way(PLACED, TWIN, RESTORE))
+    restored = str(AblationWay(PLACED, TWIN, RESTORE))
     assert np.isfinite(document["data"][TWIN][restored]).all()
 
 

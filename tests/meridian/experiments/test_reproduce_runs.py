@@ -15,7 +15,7 @@ from circuits.study import Study
 from meridian import overrides
 from meridian.experiments import reproduction
 from meridian.experiments.estimates import PromptEstimate, undefined
-from meridian.experiments.reproduction import Row
+from meridian.experiments.reproduction import ReproducedRow
 from results_io import UserError
 from tests.commandline import command, started
 from tests.meridian.experiments import reproduced
@@ -115,7 +115,7 @@ def test_words_published_numbers_and_intervals_leave_the_parts_as_they_are(tmp_p
     again = work(**changed, bootstrap={"resamples": 3, "seed": 1})
     assert again.path == first.path
     assert again.data == {"one": {"a": [1.0]}}
-    again.finish([Row("a", PromptEstimate(1.0))])
+    again.finish([ReproducedRow("a", PromptEstimate(1.0))])
     assert results_io.read(again.path)["experiment"]["title"] == "a"
     assert work(positions={"name_mover": ["s2"]}).data == {}
 
@@ -184,24 +184,33 @@ def stop(bar) -> Study:
 
 
 def test_a_row_says_whether_the_published_number_lies_inside() -> None:
-    cells = Row("a", PromptEstimate(0.85, 0.8, 0.9), 0.87, percent=True, gap="b").cells()
+    cells = ReproducedRow("a", PromptEstimate(0.85, 0.8, 0.9), 0.87, percent=True, gap="b").cells()
     assert cells == ("a", "87.0 %", "85.0 % [80.0 %, 90.0 %]", "yes", "b")
-    assert Row("a", PromptEstimate(3.0, 2.0, 3.5), 3.56).cells() == ("a", "3.56", "3.00 [2.00, 3.50]", "no", "")
-    assert Row("a", undefined("division by nothing"), 0.1).cells()[2:4] == ("not defined: division by nothing", "-")
-    assert Row("a", PromptEstimate(0.012)).cells()[1:4] == ("-", "0.012", "-")
+    assert ReproducedRow("a", PromptEstimate(3.0, 2.0, 3.5), 3.56).cells() == (
+        "a",
+        "3.56",
+        "3.00 [2.00, 3.50]",
+        "no",
+        "",
+    )
+    assert ReproducedRow("a", undefined("division by nothing"), 0.1).cells()[2:4] == (
+        "not defined: division by nothing",
+        "-",
+    )
+    assert ReproducedRow("a", PromptEstimate(0.012)).cells()[1:4] == ("-", "0.012", "-")
 
 
 def test_a_published_size_is_compared_with_either_sign() -> None:
-    assert Row("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46, size=True).cells()[1:4] == (
+    assert ReproducedRow("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46, size=True).cells()[1:4] == (
         "|0.46|",
         "-0.50 [-0.60, -0.40]",
         "yes",
     )
-    assert Row("a", PromptEstimate(0.5, 0.4, 0.6), 0.46, size=True).inside is True
-    assert Row("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46).inside is False
-    assert Row("a", PromptEstimate(0.1, -0.2, 0.4), 0.46, size=True).inside is False
-    assert Row("a", PromptEstimate(0.1), 0.46, size=True).inside is None
-    assert Row("a", PromptEstimate(0.1), "small", size=True).cells()[1] == "small"
+    assert ReproducedRow("a", PromptEstimate(0.5, 0.4, 0.6), 0.46, size=True).inside is True
+    assert ReproducedRow("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46).inside is False
+    assert ReproducedRow("a", PromptEstimate(0.1, -0.2, 0.4), 0.46, size=True).inside is False
+    assert ReproducedRow("a", PromptEstimate(0.1), 0.46, size=True).inside is None
+    assert ReproducedRow("a", PromptEstimate(0.1), "small", size=True).cells()[1] == "small"
 
 
 @pytest.mark.parametrize(("interval", "word"), [((0.1, 0.3), "yes"), ((-0.3, -0.1), "no"), ((-0.1, 0.3), "-")])
@@ -211,7 +220,8 @@ def test_a_published_sign_holds_if_the_whole_interval_has_it(interval, word) -> 
 
 def test_a_remark_that_is_the_same_again_stands_there_once() -> None:
     rows = [
-        Row(name, PromptEstimate(1.0), gap=gap) for name, gap in (("a", "why"), ("b", "why"), ("c", ""), ("d", "why"))
+        ReproducedRow(name, PromptEstimate(1.0), gap=gap)
+        for name, gap in (("a", "why"), ("b", "why"), ("c", ""), ("d", "why"))
     ]
     console = Console(file=io.StringIO(), width=120)
     console.print(reproduction.table("T", rows))

@@ -36,14 +36,14 @@ def to_execution(line: Mapping[str, Any]) -> Execution:
     return Execution(line["tests"], line["why"], line["error"])
 
 
-class Record:
+class ExecutionRecord:
     """The writer of one record. Use as a context manager; UserError as `chain.Writer`."""
 
     def __init__(self, path: Path) -> None:
         self._writer = chain.Writer(path)
         self._known = {line["key"]: to_execution(line) for line in read(path) if line["error"] is None}
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> ExecutionRecord:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

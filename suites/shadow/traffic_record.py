@@ -27,7 +27,7 @@ STARTED, SAMPLED, VERDICT, EXPIRED = "started", "sampled", "verdict", "expired"
 
 
 @dataclass
-class Stream:
+class TrafficStream:
     """What a record holds, in its order. `texts` by the request's name, of those that are still kept."""
 
     started: Mapping[str, Any] | None = None
@@ -36,9 +36,9 @@ class Stream:
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def read(folder: Path) -> Stream:
+def read(folder: Path) -> TrafficStream:
     """The record of a folder. UserError for a line that was changed."""
-    stream = Stream()
+    stream = TrafficStream()
     for line in chain.read(Path(folder) / NAME):
         if line["kind"] == STARTED:
             stream.started = line
@@ -52,7 +52,7 @@ def read(folder: Path) -> Stream:
     return stream
 
 
-class Record:
+class TrafficRecord:
     """The writer of one record. Use as a context manager; UserError as `chain.Writer`."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class Record:
         self._writer = chain.Writer(self.folder / NAME)
         self.stream = read(self.folder)
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> TrafficRecord:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -24,7 +24,7 @@ def read(path: Path) -> dict[str, Mapping[str, Any]]:
     return _judgements(chain.read(path))
 
 
-class Record:
+class JudgementRecord:
     """The writer of one record. Use as a context manager; UserError as `chain.Writer`."""
 
     def __init__(self, path: Path) -> None:
@@ -33,7 +33,7 @@ class Record:
         self.known = _judgements(lines)
         self._judges = {(line["judge"], line["rubric"]["sha256"]) for line in lines if line["kind"] == JUDGE}
 
-    def __enter__(self) -> Record:
+    def __enter__(self) -> JudgementRecord:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

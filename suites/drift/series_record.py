@@ -45,7 +45,7 @@ ROW = (  # the columns of a generation that analyses read; times and places in t
 )
 
 
-class Cell(NamedTuple):
+class AskedCell(NamedTuple):
     """What one generation is for."""
 
     prompt: str
@@ -54,19 +54,19 @@ class Cell(NamedTuple):
 
 
 @dataclass
-class Snapshot:
+class RecordedSnapshot:
     """All that the record holds of one snapshot. If a cell was asked twice, the later line counts."""
 
     id: str
     started: Mapping[str, Any]
     first: int | None = None
-    rows: dict[Cell, Mapping[str, Any]] = field(default_factory=dict)
+    rows: dict[AskedCell, Mapping[str, Any]] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
     head: str = ""
     lines: int = 0
 
     @property
-    def errors(self) -> list[Cell]:
+    def errors(self) -> list[AskedCell]:
         return [cell for cell, row in self.rows.items() if row["error"] is not None]
 
     @property
@@ -80,10 +80,10 @@ class Snapshot:
 
 
 @dataclass
-class Series:
+class SeriesRecord:
     """The record of a series, folded."""
 
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    snapshots: dict[str, RecordedSnapshot] = field(default_factory=dict)
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
     registered: list[Mapping[str, Any]] = field(default_factory=list)
     decisions: list[Mapping[str, Any]] = field(default_factory=list)
@@ -94,28 +94,28 @@ class Series:
         return schedule.in_order(list(self.snapshots))
 
     @property
-    def finished(self) -> list[Snapshot]:
+    def finished(self) -> list[RecordedSnapshot]:
         """The snapshots that came to their end, in order."""
         return [self.snapshots[one] for one in self.order if self.snapshots[one].finished is not None]
 
 
-def read(path: Path) -> Series:
+def read(path: Path) -> SeriesRecord:
     """The record, every line checked. UserError for a line that was changed."""
-    series = Series()
+    series = SeriesRecord()
     for line, end in chain.read_with_heads(path):
         _fold(series, line, end.hash)
     return series
 
 
-def _fold(series: Series, record: Mapping[str, Any], head: str) -> None:
+def _fold(series: SeriesRecord, record: Mapping[str, Any], head: str) -> None:
     kind, seq = record["kind"], record["seq"]
     if kind == STARTED:
-        series.snapshots.setdefault(record["snapshot"], Snapshot(record["snapshot"], record))
+        series.snapshots.setdefault(record["snapshot"], RecordedSnapshot(record["snapshot"], record))
     elif kind == GENERATION:
         snapshot = series.snapshots[record["snapshot"]]
         snapshot.first = seq if snapshot.first is None else snapshot.first
         key = f"{record['prompt']}@{record['version']}"
-        snapshot.rows[Cell(key, record["leg"], record["sample"])] = {name: record[name] for name in ROW}
+        snapshot.rows[AskedCell(key, record["leg"], record["sample"])] = {name: record[name] for name in ROW}
     elif kind == FINISHED:
         snapshot = series.snapshots[record["snapshot"]]
         snapshot.finished, snapshot.head, snapshot.lines = record, head, seq + 1
@@ -123,13 +123,13 @@ def _fold(series: Series, record: Mapping[str, Any], head: str) -> None:
         {GAP: series.gaps, REGISTERED: series.registered, DECISION: series.decisions}[kind].append(record)
 
 
-def head(series: Series, identifier: str) -> dict[str, Any]:
+def head(series: SeriesRecord, identifier: str) -> dict[str, Any]:
     """Where the chain stood when a snapshot was finished."""
     snapshot = series.snapshots[identifier]
     return {"snapshot": identifier, "lines": snapshot.lines, "hash": snapshot.head}
 
 
-def commitments(series: Series) -> dict[str, Any]:
+def commitments(series: SeriesRecord) -> dict[str, Any]:
     """What was committed to in any snapshot, of retired prompts too; the first commitment of a key counts."""
     found: dict[str, Any] = {}
     for one in series.order:
@@ -137,7 +137,7 @@ def commitments(series: Series) -> dict[str, Any]:
     return {"commitments": dict(sorted(found.items()))}
 
 
-def previous(series: Series, identifier: str) -> Snapshot | None:
+def previous(series: SeriesRecord, identifier: str) -> RecordedSnapshot | None:
     """The last scheduled and finished snapshot before one: a model of every second week is compared with two weeks ago."""
     before = [one for one in series.finished if series_before(one.id, identifier)]
     if before and schedule.kind(identifier) == "week":
@@ -146,7 +146,7 @@ def previous(series: Series, identifier: str) -> Snapshot | None:
     return before[-1] if before else None
 
 
-def scheduled_until(series: Series, last: str) -> list[str]:
+def scheduled_until(series: SeriesRecord, last: str) -> list[str]:
     """The weeks that a series should have from its first one, taken or a gap, to `last`; none before a first snapshot."""
     if not series.snapshots:
         return []
@@ -154,7 +154,7 @@ def scheduled_until(series: Series, last: str) -> list[str]:
     return schedule.scheduled(first, last, int(series.snapshots[series.order[0]].started["every"]))
 
 
-def expected(series: Series) -> list[str]:
+def expected(series: SeriesRecord) -> list[str]:
     """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
     known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
     ordered = schedule.in_order(list(known))
@@ -163,7 +163,7 @@ def expected(series: Series) -> list[str]:
     return schedule.in_order([*ordered, *scheduled_until(series, ordered[-1])])
 
 
-def require_whole(folder: Path, series: Series) -> None:
+def require_whole(folder: Path, series: SeriesRecord) -> None:
     """UserError if an earlier analysis saw a snapshot that is not on record now: a record that was cut holds as a chain."""
     known = set(expected(series))
     for path in sorted(folder.glob(f"{MANIFEST}*.json")):
@@ -174,7 +174,7 @@ def require_whole(folder: Path, series: Series) -> None:
             )
 
 
-def expected_cells(series: Series, identifier: str) -> int | None:
+def expected_cells(series: SeriesRecord, identifier: str) -> int | None:
     """Outputs that a snapshot nobody took should have had: as many as the one begun before it; None without one."""
     before = [one for one in series.order if series_before(one, identifier)]
     return series.snapshots[before[-1]].started["expected_n"] if before else None
@@ -185,7 +185,7 @@ def series_before(one: str, other: str) -> bool:
     return one != other and schedule.in_order([one, other])[0] == one
 
 
-def rows_of(snapshot: Snapshot, leg: str) -> list[Mapping[str, Any]]:
+def rows_of(snapshot: RecordedSnapshot, leg: str) -> list[Mapping[str, Any]]:
     """The rows of a leg in the order of prompt and sample, whatever order they were written in."""
     return [snapshot.rows[cell] for cell in sorted(snapshot.rows) if cell.leg == leg]
 
