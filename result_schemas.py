@@ -60,7 +60,7 @@ def forms(document: Mapping[str, Any]) -> tuple[type | None, type | None]:
     if kind == "measurement" and number in result_types.MEASUREMENTS:
         return result_types.Result, result_types.MEASUREMENTS[number]
     if kind == "calibration":
-        return result_types.Result, result_types.Judged
+        return result_types.Result, result_types.CalibrationData
     if kind == "behaviour" and number in result_types.BEHAVIOUR:
         return result_types.SuitesResult, result_types.BEHAVIOUR[number]
     if kind == "contamination" and number in result_types.CONTAMINATION:

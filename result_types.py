@@ -115,7 +115,7 @@ class StoredRecord(TypedDict):
     companions: Mapping[str, Any]
 
 
-class Judged(TypedDict):
+class CalibrationData(TypedDict):
     """Data of a calibration: the records on the held-out split; those on the evaluation split are the result's `records`."""
 
     title: str
@@ -134,7 +134,7 @@ class BySite(TypedDict):
     mlp: Matrix
 
 
-class Role(TypedDict):
+class StoredRole(TypedDict):
     heads: list[Head]
     nodes: NotRequired[list[str]]
     ordinal: int | None
@@ -143,7 +143,7 @@ class Role(TypedDict):
     evidence: str
 
 
-class Pathway(TypedDict):
+class StoredPathway(TypedDict):
     sender: str
     receiver: str
     input: str | None
@@ -153,9 +153,9 @@ class DeclaredCircuit(TypedDict):
     name: str
     task: str
     model: str
-    roles: dict[str, Role]
+    roles: dict[str, StoredRole]
     provenance: Mapping[str, Any]
-    pathways: NotRequired[list[Pathway]]
+    pathways: NotRequired[list[StoredPathway]]
     mlps: NotRequired[list[int]]
     primary_recipe: NotRequired[str]
     scope: NotRequired[str]
@@ -564,7 +564,7 @@ class Minimality(TypedDict):
     outside: OutsideHeads
 
 
-class ScrubbedPathway(Pathway):
+class ScrubbedPathway(StoredPathway):
     name: str
     edges: int
 

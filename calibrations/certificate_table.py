@@ -14,7 +14,7 @@ from calibrations.certificate_row import CertificateRow, rows_of
 from calibrations.certificate_tier import tier_text
 from calibrations.number_format import number
 from calibrations.rules import Standing
-from calibrations.worst_groups import ClaimedGroup, LeftOutGroup, WorstGroups
+from calibrations.worst_groups import GroupCompleteness, LeftOutGroup, WorstGroups
 
 STYLES = {
     "pass": "green",
@@ -26,7 +26,7 @@ STYLES = {
 }
 WIDE = 130  # columns that the table needs to hold the reasons as well
 GROUPS_SHOWN = 3  # of each kind; the report has them all
-Group = TypeVar("Group", ClaimedGroup, LeftOutGroup)
+Group = TypeVar("Group", GroupCompleteness, LeftOutGroup)
 
 
 def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool = True) -> None:

@@ -39,7 +39,7 @@ SAME_CIRCUIT = 1e-5  # a random draw may be the circuit itself, run in another b
 
 
 @dataclass(frozen=True)
-class RandomCircuits:
+class RankAmongRandom:
     """Faithfulness of the circuit and of the random circuits on the prompts that the random circuits ran on.
 
     `p` is the +1 rank p of the circuit among them, `floor` the smallest p that so many circuits can give.
@@ -128,7 +128,7 @@ def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any])
     return reportable_ratio(numerator, evidence.clean, evidence.clusters, config["min_denominator_t"])
 
 
-def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCircuits:
+def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RankAmongRandom:
     """Faithfulness of the circuit among random circuits of its size and layer profile (or size), on the same prompts.
 
     p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but at least one over the number of such circuits, since a repeated
@@ -158,7 +158,7 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
             needs=f"more than {needed} circuits of this shape" if few else f"at least {needed} random circuits",
         )
     p = rank_among(theta - SAME_CIRCUIT, null).p
-    return RandomCircuits(theta, null, max(p, floor), floor, len(index))
+    return RankAmongRandom(theta, null, max(p, floor), floor, len(index))
 
 
 def null_words(any_layers: bool) -> str:

@@ -49,7 +49,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class ClaimedGroup(Named):
+class GroupCompleteness(Named):
     """Claimed heads without which circuit and model were compared: what either loses, and inc, the difference.
 
     `name` says how the group was made, `gate` is the metric that asks for it, `limit` what |inc| has to stay below.
@@ -116,7 +116,7 @@ class WorstGroups:
     `by_template` is inc of the first of them on the prompts of each template, `normalisers` N in the task's metric by recipe.
     """
 
-    claimed: tuple[ClaimedGroup, ...] = ()
+    claimed: tuple[GroupCompleteness, ...] = ()
     outside: tuple[LeftOutGroup, ...] = ()
     by_template: Mapping[str, float] | None = None
     normalisers: Mapping[str, float] | None = None
@@ -138,7 +138,7 @@ class WorstGroups:
         stored = certificate.get(STORED)
         if not stored:
             return cls()
-        claimed, outside = map(ClaimedGroup.read, stored["claimed"]), map(LeftOutGroup.read, stored["outside"])
+        claimed, outside = map(GroupCompleteness.read, stored["claimed"]), map(LeftOutGroup.read, stored["outside"])
         return cls(tuple(claimed), tuple(outside), stored["by_template"], stored["normalisers"])
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def named(records: Iterable[Mapping[str, Any]]) -> WorstGroups:
     )
 
 
-def _claimed(gate: str, by_recipe: Mapping[str, Any], limit: float | None) -> Sequence[ClaimedGroup]:
+def _claimed(gate: str, by_recipe: Mapping[str, Any], limit: float | None) -> Sequence[GroupCompleteness]:
     found = [
-        ClaimedGroup.read({**group, "gate": gate, "recipe": recipe, "limit": limit})
+        GroupCompleteness.read({**group, "gate": gate, "recipe": recipe, "limit": limit})
         for recipe, table in by_recipe.items()
         for group in table["groups"]
     ]

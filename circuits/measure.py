@@ -26,8 +26,9 @@ from circuits.circuit import Circuit
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, cross_task
 from circuits.models import Identity, Model
-from circuits.study import Progress, Study
+from circuits.study import Study
 from results_io import UserError
+from shown_progress import Progress
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 Exclusive = Callable[[], AbstractContextManager[None]]

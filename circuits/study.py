@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
@@ -20,25 +20,7 @@ from circuits.prompts import PromptSet
 from circuits.sequences import SequenceRows
 from circuits.tasks.base import Task
 from results_io import UserError
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """Where a running measurement says how far it is."""
-
-    def expect(self, pairs: int) -> None:
-        """`pairs` more (variant, prompt) pairs are coming."""
-
-    def advance(self, pairs: int) -> None:
-        """`pairs` of them are done."""
-
-
-class NoProgress:
-    """A Progress that shows nothing."""
-
-    def expect(self, pairs: int) -> None: ...
-
-    def advance(self, pairs: int) -> None: ...
+from shown_progress import Progress
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from shown_progress import NoProgress, Progress
 from suites.item import Item, SamplingLeg, Suite
 from suites.log import cache
 from suites.log.cache import Cache
@@ -14,26 +14,10 @@ from suites.log.generations import GenerationLog, Slot, to_generation
 from suites.models.base import ModelUnderTest, Request
 
 
-class Progress(Protocol):
-    """What a progress bar is told (meridian.progress has one)."""
-
-    def expect(self, pairs: int) -> None: ...
-
-    def advance(self, pairs: int) -> None: ...
-
-
-class _NoProgress:
-    def expect(self, pairs: int) -> None:
-        pass
-
-    def advance(self, pairs: int) -> None:
-        pass
-
-
 @contextlib.contextmanager
 def no_bar(title: str) -> Iterator[Progress]:
     """A progress bar that shows nothing."""
-    yield _NoProgress()
+    yield NoProgress()
 
 
 @dataclass(frozen=True)

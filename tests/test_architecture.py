@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BOTTOM = {
     "interruption",
+    "shown_progress",
     "shown_text",
     "kernels",
     "registries",
@@ -26,6 +27,7 @@ BOTTOM = {
 }
 LAYERS = {  # each part of the project: the parts that it may import besides itself
     "interruption": set(),
+    "shown_progress": set(),
     "shown_text": set(),
     "results_io": {"result_schemas"},
     "code_digest": {"results_io"},
@@ -42,6 +44,7 @@ LAYERS = {  # each part of the project: the parts that it may import besides its
     "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},  # imported by nobody
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever they are called
+FOUND_BY_PLACE = {"published"}  # circuits/tasks/published: one file a task
 NO_TORCH = (
     "interruption",
     "calibrations",
@@ -162,6 +165,20 @@ def private_names_used(root: Path = ROOT) -> list[str]:
     return found
 
 
+def shared_class_names(root: Path = ROOT) -> list[str]:
+    """Classes of one name in several files: whoever reads the name must guess which is meant.
+
+    Files that are found by their place (one published task each) hold a class of one agreed name.
+    """
+    places: dict[str, set[str]] = {}
+    for path in modules(root).values():
+        if path.parent.name not in FOUND_BY_PLACE:
+            for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, set()).add(str(path.relative_to(root)))
+    return [f"{name}: {', '.join(sorted(files))}" for name, files in sorted(places.items()) if len(files) > 1]
+
+
 def test_everything_at_the_top_has_a_layer() -> None:
     """A module without a place in the table would import, and be imported by, whatever it likes."""
     files = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
@@ -180,6 +197,10 @@ def test_no_two_modules_import_each_other() -> None:
 
 def test_a_private_name_stays_in_its_module() -> None:
     assert private_names_used() == []
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    assert shared_class_names() == []
 
 
 def test_the_judging_side_needs_no_torch() -> None:
@@ -253,6 +274,11 @@ def test_the_judging_side_needs_no_torch() -> None:
             {"suites/a.py": "from suites import b\n\nb._x()\n", "suites/b.py": "def _x(): ...\n"},
             private_names_used,
             "suites/a.py:3 uses b._x",
+        ),
+        (
+            {"suites/a.py": "class Row: ...\n", "calibrations/b.py": "class Row: ...\n"},
+            shared_class_names,
+            "Row: calibrations/b.py, suites/a.py",
         ),
     ],
 )

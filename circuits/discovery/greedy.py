@@ -30,7 +30,8 @@ from circuits.circuit import Node
 from circuits.discovery.ranking import HeadRanking, NodeRanking, Weights, searched
 from circuits.interventions import Recipe, Sweep, ablate
 from circuits.prompts import PromptSet
-from circuits.study import Progress, Study
+from circuits.study import Study
+from shown_progress import Progress
 
 NAME = "ACDC-greedy"
 SOURCE = "backward greedy pruning of normalised faithfulness, mean ablation per template and position"

@@ -15,7 +15,7 @@ from meridian.context import RunContext
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from suites.asking import Progress
+    from shown_progress import Progress
     from suites.item import Suite
     from suites.judging.answers import AnswerPair, Answers
     from suites.judging.judge import Judge

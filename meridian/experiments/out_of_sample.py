@@ -28,13 +28,13 @@ from circuits import measure, models, planted, tasks
 from circuits.circuit import Circuit
 from circuits.models import Model
 from circuits.prompts import sizes_of
-from circuits.study import NoProgress
 from meridian import config_files, generated_parts
 from meridian.experiments import processes
 from meridian.experiments.validate_calibrations import merged
 from meridian.experiments.validation.page import PAGE
 from meridian.overrides import CONFIGS
 from results_io import UserError
+from shown_progress import NoProgress
 
 if TYPE_CHECKING:
     from meridian.context import RunContext

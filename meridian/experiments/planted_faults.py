@@ -22,10 +22,10 @@ from circuits import difference, models
 from circuits.circuit import Node
 from circuits.measure import Plan, is_fresh, measure
 from circuits.measurements import MEASUREMENTS
-from circuits.study import NoProgress
 from circuits.tasks import lexicon
 from meridian.experiments import captured_head, processes
 from meridian.experiments.captured_head import Fault
+from shown_progress import NoProgress
 from suites import declaration, gate, runner
 from suites.bridge import confirmation, hypothesis, pairing, task
 from suites.bridge.pair import SuitePairs

@@ -22,11 +22,12 @@ from circuits.circuit import Circuit
 from circuits.engine import LensEngine
 from circuits.measure import Plan
 from circuits.prompts import PromptSet
-from circuits.study import Progress, Study
+from circuits.study import Study
 from code_digest import code_digest
 from meridian import commandline, overrides
 from meridian.experiments.estimates import PromptEstimate, PromptSample
 from results_io import UserError
+from shown_progress import Progress
 
 if TYPE_CHECKING:
     from meridian.context import RunContext

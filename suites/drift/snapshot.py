@@ -15,7 +15,7 @@ from typing import Any
 
 import results_io
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.drift import schedule, series_record
 from suites.drift.corpus import Corpus, Prompt
 from suites.drift.series_record import AskedCell, RecordedSnapshot, SeriesRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.execution import execution_record, harness, problems, program
 from suites.execution.execution_record import ExecutionRecord
 from suites.execution.harness import Execution

@@ -12,9 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from results_io import UserError
+from shown_progress import Progress
 from suites import asking, likelihood, lock
 from suites.applicability import MISSING, READS
-from suites.asking import Asker, Progress, no_bar
+from suites.asking import Asker, no_bar
 from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, ConstructVariant
 from suites.geometry.coordinates import SEPARATOR, Coordinates

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.estimate import Estimate, missing
 from suites.geometry import judge_bias
 from suites.geometry.metric import Metric

@@ -10,7 +10,7 @@ from typing import Any
 
 import results_io
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.estimate import Estimate, missing
 from suites.judging.answers import FAILED, Answers
 from suites.judging.judge import Judge

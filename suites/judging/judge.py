@@ -8,7 +8,7 @@ from typing import Any
 
 import results_io
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.judging import prompt, reading
 from suites.judging.judgement_record import JudgementRecord
 from suites.judging.rubric import Rubric

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.judging.answers import FAILED, AnswerPair
 from suites.judging.judge import ORIGINAL, SWAPPED_ORDER, Judge, Judgement, JudgeQuestion
 from suites.judging.judgement_record import JudgementRecord

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.judging import answers, pairs
 from suites.judging.answers import Answers
 from suites.judging.judge import Judge

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.item import Suite
 from suites.judging import answers
 from suites.judging import rubric as rubrics

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.judging import bias, labels, pairs
 from suites.judging.answers import AnswerPair, Answers
 from suites.judging.bias import Bias

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from results_io import UserError
-from suites.asking import Progress
+from shown_progress import Progress
 from suites.judging import pairs
 from suites.judging.answers import AnswerPair, Asked
 from suites.judging.judge import Judge

@@ -16,8 +16,8 @@ from circuits import claims, models, tasks
 from circuits.circuit import Role, head
 from circuits.discovery import Discovery
 from circuits.measure import Plan
-from circuits.study import NoProgress
 from results_io import UserError
+from shown_progress import NoProgress
 from tests.circuits import toy
 
 DISCOVERY = {

@@ -22,6 +22,7 @@ from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measure import Plan, measure
 from circuits.models import UnsupportedArchitectureError
 from results_io import UserError
+from shown_progress import NoProgress
 from tests.circuits import toy
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -211,7 +212,7 @@ def test_a_result_names_the_backend_and_its_numbers_do_not_depend_on_it(folder, 
             settings=toy.SETTINGS,
             engine={**toy.ENGINE, "name": name},
         )
-        measure(plan, tmp_path / name, ["01"], lambda title: nullcontext(studies.NoProgress()))
+        measure(plan, tmp_path / name, ["01"], lambda title: nullcontext(NoProgress()))
         (path,) = (tmp_path / name).rglob("01*.json")
         results[name] = json.loads(path.read_text())
     engines = {name: result["environment"]["engine"] for name, result in results.items()}

@@ -17,8 +17,8 @@ from circuits.edges import EMBEDDING, Edge, Reader
 from circuits.graphs import auto_circuit, circuit_tracer, eap_ig
 from circuits.graphs.component_graph import ComponentGraph, Mark, connected
 from circuits.measure import Plan
-from circuits.study import NoProgress
 from results_io import UserError
+from shown_progress import NoProgress
 from tests.circuits import toy
 
 LAYERS, HEADS = 3, 4

@@ -20,7 +20,7 @@ from circuits import models, tasks
 from circuits.circuit import Role, head
 from circuits.measure import Plan
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, ablation_battery
-from circuits.study import NoProgress
+from shown_progress import NoProgress
 from tests.circuits import toy
 
 SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 150}

@@ -27,7 +27,7 @@ def test_every_calibration_of_a_run_has_the_fields_of_its_type(finished: Path) -
     assert len(calibrations) == 17  # sixteen and the preconditions
     for document in calibrations:
         assert list(mismatches(document, result_types.Result, document["number"])) == []
-        assert list(mismatches(document["data"], result_types.Judged, document["number"])) == []
+        assert list(mismatches(document["data"], result_types.CalibrationData, document["number"])) == []
     numbers = {document["number"] for document in documents if document["kind"] == "measurement"}
     assert numbers == set(result_types.MEASUREMENTS)
 

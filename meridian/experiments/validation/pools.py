@@ -19,10 +19,10 @@ from circuits.claims import random_claim
 from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
 from circuits.prompts import sizes_of
-from circuits.study import NoProgress
 from meridian import config_files
 from meridian.experiments.validation.declared import RANDOM, KnownClaim
 from meridian.experiments.validation.stored import Pool
+from shown_progress import NoProgress
 
 TASK = "ioi"  # the planted claims that are wrong are about this task
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"

@@ -12,12 +12,12 @@ import yaml
 from circuits.circuit import Node
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.engine import LensEngine
-from circuits.study import NoProgress
 from circuits.tasks import lexicon
 from meridian.experiments import facts
 from meridian.experiments import reproduce_causal_tracing as experiment
 from meridian.experiments.estimates import PromptSample
 from results_io import UserError
+from shown_progress import NoProgress
 from tests.circuits import gpt2_tokenizer, toy
 from tests.commandline import command
 from tests.meridian.experiments import reproduced
