@@ -20,7 +20,7 @@ from circuits.prompts import PromptSet
 from circuits.sequences import SequenceRows
 from circuits.tasks.base import Task
 from results_io import UserError
-from shown_progress import Progress
+from shown_progress import NoProgress, Progress
 
 
 @dataclass(frozen=True, eq=False)
