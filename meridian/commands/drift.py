@@ -256,6 +256,7 @@ def trace(context: RunContext, folder: Path) -> int:
 
 def require_record(folder: Path) -> None:
     """UserError for a series without a record."""
+    from suites.drift import series_record
 
     if not (folder / series_record.NAME).is_file():
         raise UserError(
