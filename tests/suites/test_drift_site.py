@@ -34,7 +34,7 @@ folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 manifests = [downloads.read_manifest(p.read_text(encoding="utf-8"), str(p)) for p in sorted(folder.glob("manifest-*.json"))]
 series = series_record.read(folder / series_record.NAME)
 heads = {one.id: series_record.head(series, one.id) for one in series.finished}
-site.build(site.Source(folder.name, manifests, heads, "0123456789ab"), out, datetime.now(UTC))
+site.build(site.SiteSource(folder.name, manifests, heads, "0123456789ab"), out, datetime.now(UTC))
 """
 __all__ = ["questions", "server"]  # fixtures
 

@@ -21,7 +21,6 @@ from suites.judging import (
     prompt,
     ranking,
     reading,
-    record,
 )
 from suites.judging import rubric as rubrics
 from suites.judging.answers import AnswerPair, Asked
@@ -163,10 +162,10 @@ def test_what_is_on_record_is_not_asked_again_and_a_failed_call_is(tmp_path):
         assert len(other.model.heard) == 2
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["kind"] for line in lines].count("judge") == 2
-    assert len(record.read(path)) == 4
+    assert len(judgement_record.read(path)) == 4
     path.write_text(path.read_text().replace('"verdict":"A"', '"verdict":"B"', 1))
     with pytest.raises(UserError, match="does not match its hash"):
-        record.read(path)
+        judgement_record.read(path)
 
 
 def test_a_judge_does_not_judge_itself_unless_told_to():
