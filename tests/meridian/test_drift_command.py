@@ -10,7 +10,7 @@ import yaml
 
 from meridian import drift_series
 from meridian.training import tuning
-from suites.drift import corpus, embeddings, pocket_prompts
+from suites.drift import corpus, embeddings, pocket_prompts, series_record
 from suites.log import chain
 from suites.models.local import LocalModel
 from suites.modes import embedding

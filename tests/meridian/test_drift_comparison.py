@@ -11,6 +11,7 @@ from rich.console import Console
 import results_io
 from meridian import drift_comparison, drift_trace
 from results_io import UserError
+from suites.drift import series_record
 from suites.log import chain
 from tests.commandline import command
 from tests.suites.test_drift_analysis import SETTINGS, analysed, grid, line, longer, plain, week

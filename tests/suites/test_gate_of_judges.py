@@ -10,6 +10,7 @@ from results_io import UserError
 from suites import gate, runner
 from suites.item import Item
 from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
+from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
 from tests.suites.scripted import ScriptedModel, suite
 

@@ -14,6 +14,7 @@ from suites.judging import (
     bias,
     demo,
     judge,
+    judgement_record,
     labels,
     pairs,
     passport,
@@ -25,6 +26,7 @@ from suites.judging import (
 from suites.judging import rubric as rubrics
 from suites.judging.answers import AnswerPair, Asked
 from suites.judging.judge import Judge
+from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation, Likelihood
 from suites.statistics import judging
 from tests.suites.scripted import ScriptedModel, suite

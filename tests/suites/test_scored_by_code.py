@@ -11,7 +11,7 @@ import yaml
 import results_io
 from results_io import UserError
 from suites import declaration, gate, judgement, lock, repeats, runner
-from suites.execution import problems, scoring
+from suites.execution import execution_record, problems, scoring
 from suites.execution.execution_record import ExecutionRecord
 from suites.execution.sandbox import CannotStart
 from suites.log import generations

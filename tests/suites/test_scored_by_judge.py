@@ -9,6 +9,7 @@ import pytest
 from results_io import UserError
 from suites import gate, judgement, results, runner, scorers
 from suites.judging import judge, rubric, scoring
+from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
 from tests.suites.scripted import ScriptedModel, padded
 
