@@ -6,6 +6,7 @@ variants that intervene there. Works for every architecture that TransformerBrid
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -39,6 +40,7 @@ ROWS_PER_FORWARD = 512
 PROMPTS_PER_BATCH = 128
 
 Advance = Callable[[int], None]
+_hooks_attached = threading.RLock()  # held while hooks stand on the modules of a model
 
 
 class DeadHookError(RuntimeError):
@@ -437,7 +439,8 @@ def hooked_logits(
 ) -> Float[Tensor, "row vocabulary"]:
     """Logits at each row's end, in float32 at least, from the model's own modules with hooks attached.
 
-    The unembedding sees the ends alone: logits of all positions took gigabytes with a vocabulary of 50,000.
+    The unembedding sees the ends alone: logits of all positions took gigabytes with a vocabulary of 50,000. Hooks stand on the
+    model's own modules, so threads take turns: one would act on the other's tokens.
     """
     rows, end = torch.arange(len(end), device=model.device), end.to(model.device)
 
@@ -445,5 +448,6 @@ def hooked_logits(
         return stream[rows, end][:, None]
 
     hooks = [*hooks, ("unembed.hook_in", keep_ends)]  # last, so that the others see every position
-    logits = model.bridge.run_with_hooks(tokens.to(model.device), fwd_hooks=hooks, return_type="logits")
+    with _hooks_attached:
+        logits = model.bridge.run_with_hooks(tokens.to(model.device), fwd_hooks=hooks, return_type="logits")
     return precise(logits[:, 0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from circuits.engine import FusedEngine, fused
+from circuits.engine import FusedEngine, LensEngine, fused
 from circuits.engine.gradients import GradientEngine
 from circuits.engine.workers import run_parallel, worker_count
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise, patch_paths
@@ -125,3 +125,19 @@ def test_gradients_do_not_depend_on_threads(load, reference, scored, threads) ->
         found.append((engine.head_effects(scored, "corrupted").plain, edges))
     for one, other in zip(*found, strict=True):
         assert np.abs(one - other).max() < 1e-5 * np.abs(one).max()
+
+
+def test_threads_that_read_one_model_by_hooks_take_turns(threads, model, scored, reference) -> None:
+    """A source of patches may be another engine's hooks (two checkpoints): sets of other lengths, read at the same time."""
+    engine = LensEngine(model, reference)
+    parts = [scored.select([row]) for row in range(6)]
+    assert len({int(one.end[0]) for one in parts}) > 1
+    alone = [engine.activations(one, "clean", ("blocks.0.attn.hook_z",)) for one in parts]
+    threads(3)
+
+    def read(row: int) -> list[torch.Tensor]:
+        return [engine.activations(parts[row], "clean", ("blocks.0.attn.hook_z",))["blocks.0.attn.hook_z"]]
+
+    for _ in range(10):
+        for found, expected in zip(run_parallel(read, range(6), CPU), alone, strict=True):
+            assert torch.equal(found, expected["blocks.0.attn.hook_z"])
