@@ -201,7 +201,8 @@ def read(path: Path) -> dict[str, Any]:
         raise ResultError(path, f"has result schema {_shown(str(version))}, expected {SCHEMA_VERSION}")
     if DIGEST not in document:
         raise NoDigestError(path)
-    as_written = _is_as_written(text)
+    line = DIGEST_LINE.search(text)  # as written: to the letter what `write` wrote
+    as_written = line is not None and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
     if not as_written or document[DIGEST] not in _sound:
         _require_sound(path, document, as_written)
     stem = NUMBER.match(Path(path).name)
@@ -281,12 +282,6 @@ def _require_file(path: Path) -> None:
         raise ResultError(path, f"is a link that cannot be followed ({error.strerror})") from error
     if not stat.S_ISREG(mode):
         raise ResultError(path, "is a folder, a pipe or a device and not a file")
-
-
-def _is_as_written(text: str) -> bool:
-    """True if the text is to the letter what `write` wrote."""
-    line = DIGEST_LINE.search(text)
-    return line is not None and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
 
 
 def file_digest(path: Path) -> str:

@@ -34,7 +34,6 @@ from calibrations.preconditions import require_behaviour, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
-    Interval,
     disattenuated,
     discrimination,
     half_splits,
@@ -264,7 +263,7 @@ def _decide(
     chance = permutation_p(rho, panel.mean_rho(relabelled_scores(panel, config)), "greater", exact=False)
     ci90, threshold = covering(percentile_interval(over_prompts, 0.90), rho), config["threshold_rho"]
     above, verdict = threshold_p(over_prompts, threshold), decide_above(ci90, threshold)
-    reasons = () if verdict == "pass" else (f"the interval over prompts is {_words(ci90)}",)
+    reasons = () if verdict == "pass" else (f"the interval over prompts is [{ci90[0]:.2f}, {ci90[1]:.2f}]",)
     if verdict == "pass" and chance >= config["alpha"]:
         verdict, reasons = "inconclusive", (f"heads relabelled at random agree as well with p = {chance:.2g}",)
     return {
@@ -368,10 +367,6 @@ def _stack(
     methods: Iterable[ScoringMethod], counts: Int[np.ndarray, "resample prompt"], heads: Int[np.ndarray, " head"]
 ) -> Float[np.ndarray, "resample head method"]:
     return np.stack([method.resampled(counts)[:, heads] for method in methods], axis=2)
-
-
-def _words(interval: Interval) -> str:
-    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
 
 
 # --- companions ---------------------------------------------------------------------------------------------

@@ -109,11 +109,6 @@ def batches(evidence: Evidence, config: Mapping[str, Any]) -> list[np.ndarray]:
     return chosen
 
 
-def _thetas(evidence: Evidence, config: Mapping[str, Any]) -> list[float]:
-    intact = evidence.ablated("circuit")
-    return [ratio_of_means(intact[rows], evidence.clean[rows]).value for rows in batches(evidence, config)]
-
-
 def _published_test_retest(evidence: Evidence, config: Mapping[str, Any]) -> float:
     """Each seed draws its own prompts (measurement 19), as many as the evaluation split has."""
     drawn = [evidence.fresh(str(seed)) for seed in config["batch_seeds"]]
@@ -133,7 +128,8 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
     limit = 1 - config["test_retest_above"]
     verdict = worst_of(decide_below(cv90, limit), decide_above(icc.interval, config["icc_above"]))
     retest = f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}"
-    thetas = _thetas(evidence, config)
+    intact = evidence.ablated("circuit")
+    thetas = [ratio_of_means(intact[batch], evidence.clean[batch]).value for batch in rows]
     return {
         "verdict": verdict,
         "estimate": 1 - cv,

@@ -16,7 +16,6 @@ from calibrations.evidence import Evidence
 from calibrations.record import Published, PublishedVerdict, Record, judge
 from calibrations.statistics import (
     Insufficient,
-    Interval,
     Ratio,
     bootstrap_ratio_errors,
     bootstrap_ratios,
@@ -116,7 +115,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     size = subsample_size(evidence, config)
     cv, draws = sample_cv_draws(evidence, config, ratio, size)
     ci90, limit = percentile_interval(draws, 0.90), config["acceptable_below"]
-    verdict = _verdict(ci90, config)
+    verdict = "pass" if ci90[1] < limit else "fail" if ci90[0] > config["problematic_above"] else "inconclusive"
     needed = math.ceil(len(evidence.clean) * (ci90[1] / limit) ** 2)
     return {
         "verdict": verdict,
@@ -131,12 +130,6 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "needs": None if verdict == "pass" else f"about {needed} prompts",
         "companions": _companions(evidence, config, ratio, size),
     }
-
-
-def _verdict(ci90: Interval, config: Mapping[str, Any]) -> str:
-    if ci90[1] < config["acceptable_below"]:
-        return "pass"
-    return "fail" if ci90[0] > config["problematic_above"] else "inconclusive"
 
 
 def _companions(evidence: Evidence, config: Mapping[str, Any], ratio: Ratio, size: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class SequenceRows:
         over the answers, and over the foils.
         """
         answers, foils = self._sums(effects.logit_diff, "answers"), self._sums(effects.logit_diff, "wrong")
-        mass, other = (np.logaddexp.reduce(_filled(side, -np.inf), 2) for side in (answers, foils))
+        mass, other = (np.logaddexp.reduce(np.where(np.isnan(side), -np.inf, side), 2) for side in (answers, foils))
         kind = effects.logit_diff.dtype
         return Effects(
             names=effects.names,
@@ -133,7 +133,3 @@ class SequenceRows:
                 before = 0.0 if row.step == 0 else sums[:, row.prompt, row.number]
                 sums[:, row.prompt, row.number] = before + log_p[:, at]
         return sums
-
-
-def _filled(values: np.ndarray, missing: float) -> np.ndarray:
-    return np.where(np.isnan(values), missing, values)

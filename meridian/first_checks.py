@@ -39,11 +39,8 @@ def _check_cost(prompts: Mapping[str, Any], limits: Mapping[str, float]) -> None
         return
     largest = max(sizes, key=lambda name: sizes[name])
     gib = total * limits["kib_per_prompt"] / KIB**2
+    long = f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
     raise UserError(
-        f"prompts.{largest}={sizes[largest]} asks for {total:,} prompts in all: about {_long(hours)} and {gib:,.1f} GiB of "
+        f"prompts.{largest}={sizes[largest]} asks for {total:,} prompts in all: about {long} and {gib:,.1f} GiB of "
         f"results on two CPU cores for the smallest model that ships, and more for others; use fewer prompts, or add force=true"
     )
-
-
-def _long(hours: float) -> str:
-    return f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -242,7 +242,9 @@ def methods_disagree(run: RunFolder) -> Table | None:
         {
             "head": one.head,
             "role": one.role or None,
-            "against_the_claim": ", ".join(_odd(one, columns)),
+            "against_the_claim": ", ".join(
+                columns[opinion.place].replace("_", " ") for opinion in one.opinions if opinion.odd
+            ),
             "worst_group": one.group,
         }
         | {name: opinion.value for name, opinion in zip(columns, one.opinions, strict=True)}
@@ -257,11 +259,6 @@ def methods_disagree(run: RunFolder) -> Table | None:
         "by size in one, or claimed and near zero in one. Heads outside the claim have no role."
     )
     return Table("methods_disagree", caption, frame, ("head", "role", *columns))
-
-
-def _odd(head: disagreement.DisputedHead, columns: Sequence[str]) -> list[str]:
-    """The methods whose value speaks against the claim."""
-    return [columns[opinion.place].replace("_", " ") for opinion in head.opinions if opinion.odd]
 
 
 def head_table(run: RunFolder) -> Table:

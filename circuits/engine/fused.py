@@ -232,7 +232,7 @@ class FusedEngine(LensEngine):
                 chunks = memory.balanced(len(some), size)
                 pending = [*((some[part], left) for part in chunks), *pending]
                 continue
-            if len(some) == 1 and not self._fits(left, bucket, 1, sweep.probabilities):
+            if len(some) == 1 and self.needs(left, bucket, 1, sweep.probabilities) > self.allowance.now:
                 several = (
                     [[group] for group in left] if len(left) > 1 else [[half] for half in self._halves(sweep, left[0])]
                 )
@@ -286,9 +286,6 @@ class FusedEngine(LensEngine):
     ) -> int:
         """The size of the parts into which `most` prompts are divided so that each holds no more than is allowed."""
         return memory.most_that_fit(lambda n: self.needs(groups, bucket, n, probabilities), most, self.allowance.now)
-
-    def _fits(self, groups: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool) -> bool:
-        return self.needs(groups, bucket, n_prompts, probabilities) <= self.allowance.now
 
     def _halves(self, sweep: Sweep, group: VariantBatch) -> list[VariantBatch]:
         """The same variants in two groups that share as little as possible; one variant stays one."""

@@ -134,7 +134,8 @@ class ModelHooks:
 
     def hooks(self) -> list[Hook]:
         """To be attached after all other hooks: they see the gradients that GIM gives to what it leaves unchanged."""
-        found: list[Hook] = [(name, partial(self._constant, name=name)) for name in self._names_of_scales()]
+        names = self.model.bridge.hook_dict
+        found: list[Hook] = [(name, partial(self._constant, name=name)) for name in names if name.endswith(SCALE)]
         for layer in range(self.model.n_layers):
             block = f"blocks.{layer}.attn"
             for kind, share in self.backward.shares.items():
@@ -152,9 +153,6 @@ class ModelHooks:
                 f"model {self.model.name} never called {unseen[0]}, so GIM's backward pass cannot be put in; use "
                 "method=AtP or NAP-IG"
             )
-
-    def _names_of_scales(self) -> list[str]:
-        return [name for name in self.model.bridge.hook_dict if name.endswith(SCALE)]
 
     def _constant(self, scale: Tensor, hook: object, name: str) -> Tensor:
         self._called.add(name)

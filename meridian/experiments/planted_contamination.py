@@ -171,7 +171,10 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dic
         clusters = [str(row["copy"]) for row in own]
         cells: dict[str, Any] = {"n": len(own), "copies": len(set(clusters))}
         for name in DETECTORS:
-            fired = [_fires(row, name, settings["alpha"]) for row in own]
+            fired = [
+                bool(row["accuracy"]["found"]) if name == "accuracy" else row[name]["p"] <= settings["alpha"]
+                for row in own
+            ]
             rate = proportions.clustered(fired, clusters)
             cells[name] = {"k": sum(fired), "n": len(fired), "ci95": rate.ci and [rate.ci.low, rate.ci.high]}
         cells["flagged"] = _mean([row["flagged"] for row in own])
@@ -180,10 +183,6 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dic
         cells |= {f"accuracy_{side}": _mean([row["accuracy"][side] for row in own]) for side in ("clean", "dirty")}
         found[str(repetitions)] = cells
     return found
-
-
-def _fires(row: Mapping[str, Any], name: str, alpha: float) -> bool:
-    return bool(row["accuracy"]["found"]) if name == "accuracy" else row[name]["p"] <= alpha
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -239,11 +239,12 @@ def _recipes(run: RunFolder) -> Forest | None:
     alike = preconditions.null_words(null.get("any_layers", False))
     if "random_median" in null:
         rows.append(EstimateMark(RANDOM_CIRCUITS, null["random_median"], *null["random_90"]))
+    asked = " and ".join(recipe.replace("_", " ") for recipe in run.companions("P.faithfulness").get("recipes", ()))
     return Forest(
         name="forest_recipes",
         title="Faithfulness by ablation recipe",
         caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % "
-        f"percentile bootstrap interval over clusters. P.faithfulness asks that {_listed(run, 'P.faithfulness')} lie between "
+        f"percentile bootstrap interval over clusters. P.faithfulness asks that {asked} lie between "
         f"{low:g} and {high:g}, P.faithfulness_every_recipe that all do. Random circuits of {alike} were run under "
         "mean ablation alone: their median and the middle 90 % of them compare with that row and no other. The headline's "
         f"recipe is {PRIMARY} (per template and position). Results P, 20.",
@@ -252,11 +253,6 @@ def _recipes(run: RunFolder) -> Forest | None:
         level=CI,
         lines={f"at least {low:g}": low, f"at most {high:g}": high},
     )
-
-
-def _listed(run: RunFolder, metric: str) -> str:
-    """The recipes that a gate asks for: "mean and resample"."""
-    return " and ".join(recipe.replace("_", " ") for recipe in run.companions(metric).get("recipes", ()))
 
 
 def _templates(run: RunFolder) -> Forest | None:

@@ -42,7 +42,8 @@ def page(module: ModuleType) -> str:
             _thresholds(module),
             _gates(module.ID),
             validation.section(module.ID),
-            _how_it_fails(module),
+            f"## How it fails\n\n{_notes(module).fails}\n",
+            _insufficient(module),
             _nodes(module),
             _notes(module).departs,
             literature.section(module.ID),
@@ -117,11 +118,6 @@ def _notes(module: ModuleType) -> Notes:
     return Notes(
         f"{criterion}\n" if criterion else "", fails.strip(), f"{DEPARTS}\n\n{departs.strip()}\n" if departs else ""
     )
-
-
-def _how_it_fails(module: ModuleType) -> str:
-    """The hand-written notes if there are any, and for which reasons the module says `insufficient`."""
-    return f"## How it fails\n\n{_notes(module).fails}\n\n" + _insufficient(module)
 
 
 def _nodes(module: ModuleType) -> str:

@@ -26,15 +26,14 @@ def pages() -> dict[str, str]:
         f"Whatever its number, no result has more than {results_io.MOST_BYTES >> 20} MiB, lists and objects more than "
         f"{result_schemas.DEEPEST} deep, an integer of more than 64 bits, a number that is not finite, or a key twice; and none "
         "stands under another number than its own.\n",
-        *(_section(_title(number), _data(schema)) for number, schema in schemas.items()),
+        *(
+            _section(number if number in result_schemas.NAMED else f"Result {number}", _data(schema))
+            for number, schema in schemas.items()
+        ),
         "## Shared types\n",
         *(_section(name, form, "###") for name, form in sorted(shared.items())),
     ]
     return {PAGE: "\n".join(parts)}
-
-
-def _title(number: str) -> str:
-    return number if number in result_schemas.NAMED else f"Result {number}"
 
 
 def _data(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -105,7 +105,8 @@ def near_duplicates(
     longest = max((len(overlap.tokens(text)) for text in items), default=1)
     remembered = _remembering(embed, items)
     pairs, count = [], 0
-    for chunk in _chunks(of_corpus(folder, longest)):
+    corpus = of_corpus(folder, longest)
+    while chunk := list(itertools.islice(corpus, CHUNK)):
         count += len(chunk)
         other = [one.text for one in chunk]
         for pair in overlap.near_duplicates(items, other, limit, remembered, cosine) if items else ():
@@ -160,11 +161,6 @@ def _cut(text: str, longest: int) -> Iterator[str]:
     step = max(1, longest // 2)
     for start in range(0, len(words) - longest + step, step):
         yield " ".join(words[start : start + longest])
-
-
-def _chunks(passages: Iterator[Passage]) -> Iterator[list[Passage]]:
-    while chunk := list(itertools.islice(passages, CHUNK)):
-        yield chunk
 
 
 def _remembering(embed: Embedder | None, items: Sequence[str]) -> Embedder | None:

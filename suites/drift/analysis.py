@@ -72,7 +72,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
 
 def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
     """Snapshots as they are compared with each other, each with its own store of embeddings: one detector judges all."""
-    vectors = [load(_hashes(one)) for one, load in snapshots]
+    vectors = [load(sorted({row["text_sha256"] for row in one.rows.values()})) for one, load in snapshots]
     pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
     classified = _fits() and all(embedded(*pair) for pair in pairs)
     return [SnapshotSide(one, settings, known, classified) for one, known in pairs]
@@ -110,10 +110,6 @@ def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None)
         return False
     texts = {row["text_sha256"] for row in snapshot.rows.values() if row["error"] is None and row["text"].strip()}
     return texts <= known.keys()
-
-
-def _hashes(snapshot: RecordedSnapshot) -> list[str]:
-    return sorted({row["text_sha256"] for row in snapshot.rows.values()})
 
 
 def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:

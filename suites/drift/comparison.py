@@ -320,14 +320,9 @@ def _prompts(
         one = permutation.difference(a, b, seed=seed_of(seed, after.snapshot.id, metric.NAME, key))
         could = _detectable(metric, power.standard_error([a], [b]), [b], alpha)
         sides = {"before": float(np.mean(a)), "after": float(np.mean(b)), "detectable": could}
-        ci = _wilson(b) if metric is refusal else None
+        ci = asdict(proportions.wilson(int(sum(b)), len(b)).bounds) if metric is refusal else None
         found.append(_record(metric, axis, PROMPT, one, prompt=key, harm=harm, ci=ci, **sides))
     return found
-
-
-def _wilson(refused: Sequence[float]) -> dict[str, Any]:
-    """The interval of one prompt's refusals."""
-    return asdict(proportions.wilson(int(sum(refused)), len(refused)).bounds)
 
 
 def _by_harm(

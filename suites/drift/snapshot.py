@@ -114,7 +114,12 @@ def take(
         earlier = [{cell.prompt for cell in one.rows} for one in series.finished]
         prompts = corpus.active(earlier)
         _require_unchanged(series, prompts)
-        cells = {cell: (prompt, leg) for prompt in prompts for leg in legs for cell in _cells(prompt, leg)}
+        cells = {
+            AskedCell(prompt.key, leg.name, sample): (prompt, leg)
+            for prompt in prompts
+            for leg in legs
+            for sample in range(leg.samples)
+        }
         if own not in series.snapshots:
             _require_declared(series, own, model, settings)
             started = _started(own, model, corpus, legs, reason, settings, series, len(cells), seed)
@@ -125,10 +130,6 @@ def take(
         rows = {cell: row for cell, row in known.items() if row["error"] is None}
         rows |= _ask(model, {cell: cells[cell] for cell in missing}, own, corpus, seed, writer, clock, bar)
         return _finish(writer, own, rows, len(missing), clock)
-
-
-def _cells(prompt: Prompt, leg: SnapshotLeg) -> list[AskedCell]:
-    return [AskedCell(prompt.key, leg.name, sample) for sample in range(leg.samples)]
 
 
 def _require_open(series: SeriesRecord, own: str, settings: Mapping[str, Any]) -> None:

@@ -110,7 +110,11 @@ def _crossed(run: SetRun) -> tuple[list[MeasuredConstruct], tuple[str, ...], tup
     """(constructs, traits, methods) of which every score can be had."""
     live = [one for one in run.measured if one.reason is None and one.usable(one.construct.variants) is None]
     sizes = {one.construct.id: {name: len(used) for name, used in _ways(one.construct).items()} for one in live}
-    names = [name for name in (_ways(live[0].construct) if live else {}) if _alike(name, sizes)]
+    names = [
+        name
+        for name in (_ways(live[0].construct) if live else {})
+        if len({own.get(name) for own in sizes.values()}) == 1
+    ]
     placed = all(run.reference(one.construct) is not None for one in live)
     traits = mtmm.TRAITS if placed else tuple(t for t in mtmm.TRAITS if t != "position")
     flat = run.coordinates is not None and (bool(run.coordinates.axes) or run.plane is not None)
@@ -126,10 +130,6 @@ def _ways(one: Construct) -> dict[str, tuple[ConstructVariant, ...]]:
         if (way := variant.persona or variant.language or turn) is not None:
             found[way] = (*found.get(way, ()), variant)
     return {name: used for name, used in found.items() if len(used) > 1}
-
-
-def _alike(name: str, sizes: Mapping[str, Mapping[str, int]]) -> bool:
-    return len({own.get(name) for own in sizes.values()}) == 1
 
 
 def _score(trait: str, one: MeasuredConstruct, used: Sequence[ConstructVariant], run: SetRun) -> float:

@@ -202,7 +202,8 @@ def _one_set(
     asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}
     suites = {name: as_suite(own, one, space, leg, chat) for name, one in asked.items() if one.variants}
     for suite in suites.values():
-        asker.log.begin(suite, _expected(suite), {}, sum(bool(item.choices) for item in suite.items))
+        expected = len(suite.items) * sum(leg.samples for leg in suite.legs)
+        asker.log.begin(suite, expected, {}, sum(bool(item.choices) for item in suite.items))
     with progress(f"geometry: {own.name}") as bar:
         if space.exact:
             _ask_choices(list(suites.values()), asker, bar)
@@ -283,10 +284,6 @@ def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Sampl
     return replace(plain, name="draws", temperature=float(settings["temperature"]), samples=int(settings["draws"]))
 
 
-def _expected(suite: Suite) -> int:
-    return len(suite.items) * sum(leg.samples for leg in suite.legs)
-
-
 def _ask_choices(suites: Sequence[Suite], asker: Asker, bar: Progress) -> None:
     """Record the likelihoods of every item that has none, in chunks that are on the disk before the next one."""
     bar.expect(sum(len(suite.items) for suite in suites))
@@ -315,15 +312,13 @@ def _outputs(
         by_variant[slot.item].append((slot, line))
     return {
         variant.id: _of_texts(
-            by_variant[variant.id], space, scale, one.answer_pattern if _has_answer(variant) else None
+            by_variant[variant.id],
+            space,
+            scale,
+            one.answer_pattern if variant.method == "reasoning" else None,  # only its final answer counts
         )
         for variant in one.variants
     }
-
-
-def _has_answer(variant: ConstructVariant) -> bool:
-    """Whether only the final answer of this variant's outputs counts."""
-    return variant.method == "reasoning"
 
 
 def _of_texts(

@@ -90,7 +90,8 @@ class ScriptedJudge:
         asked = QUESTION.search(prompt)
         if asked is None or len(texts) != 2:
             return "tie"
-        right = {label: _is_right(text, int(asked[1]) + int(asked[2])) for label, text in texts.items()}
+        value = int(asked[1]) + int(asked[2])
+        right = {label: regex.search(rf"\b{value}\b", text) is not None for label, text in texts.items()}
         if _seen_otherwise("judge", asked[0]):
             return "tie" if right["A"] != right["B"] else "A"
         return "tie" if right["A"] == right["B"] else "A" if right["A"] else "B"
@@ -115,7 +116,10 @@ def labelled() -> Labels:
         ]
         item = f"label-{k}"
         pairs[item] = AnswerPair(item, asked, texts[0], texts[1], authors if own else None)
-        by_item[item] = {rater: _label(rater, item, truth) for rater in ("ann", "ben")}
+        by_item[item] = {
+            rater: ("tie" if truth != "tie" else "A") if _seen_otherwise(rater, item) else truth
+            for rater in ("ann", "ben")
+        }
     lines = [[item, given, pairs[item].a, pairs[item].b] for item, given in by_item.items()]
     return Labels(by_item, pairs, lock.digest(lines))
 
@@ -143,14 +147,6 @@ def _answer(asked: Asked, right: bool, long: bool, own: bool, rng: random.Random
     first, second = (int(number) for number in QUESTION.findall(asked.text)[0])
     value = first + second + (0 if right else rng.choice((-10, -2, -1, 1, 2, 10)))
     return " ".join([*([SIGNATURE] if own else []), f"It is {value}.", *([LONG] if long else [])])
-
-
-def _is_right(text: str, value: int) -> bool:
-    return regex.search(rf"\b{value}\b", text) is not None
-
-
-def _label(rater: str, item: str, truth: str) -> str:
-    return ("tie" if truth != "tie" else "A") if _seen_otherwise(rater, item) else truth
 
 
 def _seen_otherwise(who: str, what: str) -> bool:

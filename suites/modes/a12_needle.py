@@ -82,7 +82,9 @@ def depth_trend(decided: Sequence[tuple[Case, bool]]) -> Estimate:
     if len(names) < 2 or failed.all() or not failed.any():
         reason = "one depth only" if len(names) < 2 else "every item has failed, or none"
         return missing("undefined", reason, "share per depth", len(decided))
-    scores = _scores(names)
+    scores = np.array([_order(name)[0] for name in names])
+    if not np.isfinite(scores).all():
+        scores = np.arange(len(names), dtype=float)
     index = np.array([names.index(case.item.factors.get("depth", "")) for case, _ in decided])
     table = np.array([np.bincount(index[failed == outcome], minlength=len(names)) for outcome in (False, True)])
     trend: Any = Table(table, shift_zeros=False).test_ordinal_association(col_scores=scores)
@@ -122,8 +124,3 @@ def _order(name: str) -> tuple[float, str]:
         return float(name), ""
     except ValueError:
         return float("inf"), name
-
-
-def _scores(names: Sequence[str]) -> np.ndarray:
-    values = np.array([_order(name)[0] for name in names])
-    return values if np.isfinite(values).all() else np.arange(len(names), dtype=float)

@@ -78,7 +78,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     known = {case.item.id: seen.detail for case, seen in judged if "complied" in seen.detail}
     attacks = [case for case, _ in judged if case.item.expect["role"] == "attack"]
     others = [case for case, _ in judged if case.item.expect["role"] == "control"]
-    plain = [known[case.item.id] for case, _ in judged if _plain(case) and case.item.id in known]
+    plain = [known[case.item.id] for case, _ in judged if case.item.expect["role"] == "plain" and case.item.id in known]
     summary = {
         "failure_rate": rates.failure_rate(judged),
         "excess": _excess(attacks, known),
@@ -119,10 +119,6 @@ def check(suite: Suite) -> None:
 def family(item: Item) -> str:
     """The family of an attack: `factors.family`, or else the kind of its variant."""
     return item.factors.get("family", "") or (item.variant.kind if item.variant else "plain")
-
-
-def _plain(case: Case) -> bool:
-    return case.item.expect["role"] == "plain"
 
 
 def _rate(own: Sequence[Case], known: Mapping[str, Mapping[str, Any]]) -> Estimate:

@@ -92,7 +92,9 @@ def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tu
             raise UserError(f"{where}: prompt is {data['prompt']!r}; expected a text")
         return None, (), data["prompt"]
     given = data["messages"]
-    if not isinstance(given, list) or not all(_is_message(one) for one in given):
+    if not isinstance(given, list) or not all(
+        isinstance(one, dict) and one.get("role") in ROLES and isinstance(one.get("content"), str) for one in given
+    ):
         raise UserError(
             f"{where}: messages are no list of objects with role ({', '.join(ROLES)}) and content; correct it"
         )
@@ -101,10 +103,6 @@ def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tu
     if not turns or turns[-1][0] != "user" or any(role == "system" for role, _ in turns):
         raise UserError(f"{where}: messages do not end with the user's, or have a system text in between; correct it")
     return system, tuple(turns[:-1]), turns[-1][1]
-
-
-def _is_message(one: Any) -> bool:
-    return isinstance(one, dict) and one.get("role") in ROLES and isinstance(one.get("content"), str)
 
 
 def _time(given: Any, where: str) -> datetime:

@@ -191,18 +191,13 @@ def task_of(
         given=examined.dealt.examples,
         source=RowSource(
             digest,
-            _rows_of(examined),
+            {pairs.example(pair).id: pair.row.number for pair in examined.pairs},
             {**left_out, **{number: one.reason for number, one in examined.unread.items()}},
             examined.notes,
             dict(examined.reader.options.shares),
         ),
         others=others,
     )
-
-
-def _rows_of(examined: Examined) -> dict[str, int]:
-    """{id of a prompt: number of its row}."""
-    return {pairs.example(pair).id: pair.row.number for pair in examined.pairs}
 
 
 def named(digest: str) -> str:

@@ -28,7 +28,7 @@ def notes(rows: int, kept: Sequence[TokenPair], dealt: Dealt, reader: PromptToke
         _foils(kept, reader),
         _templates(kept),
         _clusters(kept),
-        _roles(kept),
+        f"roles: {', '.join(kept[0].positions)}",
         _splits(kept, dealt),
         *_reference(dealt),
         *_unknown(kept, reader),
@@ -114,10 +114,6 @@ def _clusters(kept: Sequence[TokenPair]) -> str:
     count = len({pair.cluster for pair in kept})
     default = any(pair.row.cluster is None for pair in kept)
     return f"clusters: {count}, {'by answers and foils, the default' if default else 'by the column cluster'}"
-
-
-def _roles(kept: Sequence[TokenPair]) -> str:
-    return f"roles: {', '.join(kept[0].positions)}"
 
 
 def _splits(kept: Sequence[TokenPair], dealt: Dealt) -> str:

@@ -297,7 +297,10 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
         ),
     ),
     "C16.test_retest": (
-        Estimand("1 - CV of faithfulness over batches", _always(lambda c: 1 - _sample_cv(c, c.n // _batches(c)))),
+        Estimand(
+            "1 - CV of faithfulness over batches",
+            _always(lambda c: 1 - _sample_cv(c, c.n // len(c.settings["C16"]["batch_seeds"]))),
+        ),
     ),
     "C16.split_half": (
         Estimand("reliability of the mean effects of these heads", _always(_split_half), conservative=SPLITS),
@@ -351,10 +354,6 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
         ),
     ),
 }
-
-
-def _batches(context: Context) -> int:
-    return len(context.settings["C16"]["batch_seeds"])
 
 
 # --- simulation --------------------------------------------------------------------------------------------------
