@@ -257,7 +257,7 @@ def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(plac
     told = [line for line in outcome.output.splitlines() if "left out: " in line]
     assert told == [
         "line 42 (row 41), line 43 (row 42), line 44 (row 43), line 45 (row 44), line 46 (row 45) and 595 more left out: has the "
-        "clean prompt of row 1 again, or alike",
+        "clean prompt of row 1 again; take one of them out, or alike",
         "line 642 (row 641), line 643 (row 642), line 644 (row 643), line 645 (row 644), line 646 (row 645) and 7 more left out: "
         "clean has 15 tokens and corrupted 16; reword it, or alike",
         *(
