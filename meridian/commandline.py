@@ -11,6 +11,7 @@ os.environ.setdefault(
 )  # threads that spin while they wait run 3.5 times slower on busy cores
 
 import contextlib
+import difflib
 import functools
 import pkgutil
 import re
@@ -67,6 +68,7 @@ MERGING = "Error merging override "  # of Hydra, before the override
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
 USER_ERROR, CRASHED = 2, 1  # exit codes
+LISTED = 20  # of more choices a refusal names those that are spelled alike
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 FLAGS = {  # of Hydra
     *(
@@ -307,6 +309,16 @@ def _reason(error: Exception) -> str | None:
     return str(error) if isinstance(error, UserError) else results_io.disk_problem(error)
 
 
+def _remedy(name: str, group: str) -> str:
+    """All that the group can be set to or, of many, what is spelled alike and where the others are."""
+    known = choices(group)
+    if len(known) <= LISTED:
+        return f"use one of {', '.join(known)}"
+    near = difflib.get_close_matches(name, known)
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{meant}use one of the {len(known)} in configs/{group}/"
+
+
 def sentence(error: Exception) -> str:
     """What is wrong with the command line, in one sentence with the remedy."""
     text = " ".join(str(error).split())
@@ -321,7 +333,7 @@ def sentence(error: Exception) -> str:
                 f"{'='.join(error.missing_cfg_file.rsplit('/', 1))} is unknown here; submitit's launchers come with "
                 "pip install 'meridian-circuits[slurm]', Ray's with 'meridian-circuits[ray]'"
             )
-        return f"{group}={name} is unknown; use one of {', '.join(choices(group))}"
+        return f"{group}={name} is unknown; {_remedy(name, group)}"
     if text.startswith("Could not override"):
         key = text.split("'")[1]
         if key == METHODS_KEY:

@@ -21,7 +21,7 @@ FEW, MANY = 6, 600
 PARSER = re.compile(
     r"Error\b|Exception|Traceback|omegaconf|hydra\.|full_key|object_type|expecting \{|mismatched|extraneous"
 )
-LONGEST = 900  # characters of a refusal, which lists what is possible: 35 suites are 773
+LONGEST = 700  # characters of a refusal
 NOT_OURS = {"hydra", "preset", "ranges.yaml"}  # launchers' own settings; other settings' values; the ranges themselves
 
 

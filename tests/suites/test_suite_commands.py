@@ -119,7 +119,11 @@ def test_the_same_suite_again_asks_nothing_and_writes_the_same(finished, folder,
 
 @pytest.mark.slow
 def test_what_cannot_be_a_suite_is_refused(tmp_path) -> None:
-    assert refusal("suite=a99", f"results={tmp_path}").startswith("suite=a99 is unknown; use one of ")
+    known = len(commandline.choices("suite"))
+    assert refusal("suite=q", f"results={tmp_path}") == f"suite=q is unknown; use one of the {known} in configs/suite/"
+    assert refusal("suite=a10_paddin_ioi", f"results={tmp_path}").startswith(
+        "suite=a10_paddin_ioi is unknown; did you mean a10_padding_ioi"
+    )
     assert refusal("suite=file", f"results={tmp_path}") == (
         "suite=file needs suite.path; give the folder that holds suite.yaml and its lock"
     )
