@@ -17,6 +17,7 @@ from calibrations.evidence import Evidence
 from calibrations.record import Published, Record, decide_above, decide_below, judge, worst_of
 from calibrations.statistics import (
     Insufficient,
+    SplitHalf,
     agreement_p,
     c16_split_half,
     cronbach_alpha,
@@ -196,7 +197,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def split_half_of_heads(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> Any:
+def split_half_of_heads(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> SplitHalf:
     """Head-level split-half, halving each template; templates with too few prompts are halved together."""
     names, member, count = np.unique(evidence.templates, return_inverse=True, return_counts=True)
     strata = np.where(count[member] >= config["minimum_group_prompts"], names[member], "rest")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -144,7 +144,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _without_tasks(missing: Insufficient, rule: str, n: Mapping[str, int]) -> list[Record]:
-    def refuse() -> Any:
+    def refuse() -> NoReturn:
         raise missing
 
     return [

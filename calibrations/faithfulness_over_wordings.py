@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Published, Record, judge
-from calibrations.statistics import Insufficient, Ratio, or_reason, ratio_of_means
+from calibrations.statistics import Insufficient, Interval, Ratio, or_reason, ratio_of_means
 
 METRIC = "P.faithfulness_over_wordings"
 CI_METHOD = "t over wordings of this grammar"
@@ -71,7 +71,7 @@ def companion(
     numerator: Float[np.ndarray, " prompt"],
     denominator: Float[np.ndarray, " prompt"],
     places: Int[np.ndarray, " prompt"],
-) -> Any:
+) -> Interval | dict[str, str]:
     """The 90 % interval over wordings of a ratio on the prompts at `places`, or {"insufficient": why there is none}."""
     return or_reason(lambda: over_wordings(numerator, denominator, evidence.frames[places], config).t_interval(0.90))
 

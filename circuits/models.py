@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -698,7 +698,7 @@ def device_of(settings: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def quiet() -> Any:
+def quiet() -> Iterator[None]:
     """Silence progress bars, warnings and info logs of the libraries that load weights."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)

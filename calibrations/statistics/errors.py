@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 INSUFFICIENT_REASONS = frozenset(
     {
@@ -52,7 +54,7 @@ class Insufficient(Exception):
         return type(self), (self.reason, self.detail, self.needs)
 
 
-def or_none(compute: Callable[[], Any]) -> Any:
+def or_none(compute: Callable[[], Value]) -> Value | None:
     """The value, or None where the data support none."""
     try:
         return compute()
@@ -60,7 +62,7 @@ def or_none(compute: Callable[[], Any]) -> Any:
         return None
 
 
-def or_reason(compute: Callable[[], Any]) -> Any:
+def or_reason(compute: Callable[[], Value]) -> Value | dict[str, str]:
     """The value, or {"insufficient": reason} where the data support none."""
     try:
         return compute()

@@ -7,7 +7,7 @@ EAP-IG), all in nats. The calibrations say how well the heads' estimates agree w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 import scipy
@@ -19,6 +19,8 @@ from circuits.interventions import Base
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
+
+Found = TypeVar("Found")
 
 NUMBER, ID = "08", "attribution_patching"
 SETTINGS = ("attribution_patching",)
@@ -117,7 +119,7 @@ def _table(values: Float[np.ndarray, "reader writer"]) -> list[list[float | None
     return [[None if np.isnan(value) else value for value in row] for row in values.tolist()]
 
 
-def _tracked(study: Study, prompts: PromptSet, passes: int, run: Callable[..., Any], *rest: Any) -> Any:
+def _tracked(study: Study, prompts: PromptSet, passes: int, run: Callable[..., Found], *rest: Any) -> Found:
     """`run` on the prompts, with its passes on the study's progress."""
     study.progress.expect(passes * len(prompts))
     return run(prompts, *rest, advance=study.progress.advance)

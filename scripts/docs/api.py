@@ -41,6 +41,7 @@ PAGES = (
     ),
     ("suites.statistics", "Statistics of rates, pairs and judges.", "suites.statistics.*"),
     ("results_io", "The numbered result files.", "results_io"),
+    ("shown_progress", "How a long job says how far it is.", "shown_progress"),
 )
 UNWRITTEN_DEFAULT = re.compile(r"= <.*?>+(?=[,)])")  # <factory>, <function f.<lambda>>: Sphinx cannot parse them
 

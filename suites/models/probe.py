@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from results_io import UserError
 from suites.models import answers
 from suites.models.connection import CHAT, BudgetError, Connection, EndpointError
+
+Found = TypeVar("Found")
 
 PROMPT = "One two three four five six"
 DRAWN = 8  # tokens by which draws are compared
@@ -55,7 +57,7 @@ class Prober:
             answers.text_of(answer, chat)
         return answer
 
-    def attempt(self, what: str, question: Callable[[], Any]) -> Any:
+    def attempt(self, what: str, question: Callable[[], Found]) -> Found | None:
         """What the question gives, or None with the reason kept. BudgetError passes."""
         try:
             return question()
