@@ -449,6 +449,7 @@ class RandomCircuits(TypedDict):
     logit_diff: Annotated[Matrix, Over("C S")]
     recipe: str
     seed: int
+    any_layers: NotRequired[Literal[True]]  # the circuit's own layers have too few sets of its size
 
 
 class BaselineCircuits(TypedDict):

@@ -9,10 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import result_types
+import results_io
 from circuits.circuit import Circuit, Role, head
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import ablation_battery, direct_logit_attribution, head_statistics
 from circuits.measurements.ablation_battery import matched_heads, other_circuits, random_circuit, sets_alike
+from result_schemas import mismatches
 from results_io import UserError
 from tests.circuits import toy
 
@@ -177,7 +180,9 @@ def test_too_few_sets_of_the_circuit_s_layers_are_drawn_from_any_layers(study) -
     assert sum((count - n / 12) ** 2 / (n / 12) for count in counts.values()) < 31.3  # 99.9 %, 11 degrees of freedom
     alone = replace(study, circuit=replace(study.circuit, roles={"only": Role((study.model.heads[0],))}))
     settings = {**study.settings, "random_circuits": 60, "fewest_matched": len(study.model.heads) - 1}
-    found = ablation_battery.measure(replace(alone, settings=settings))["random_circuits"]
+    whole = ablation_battery.measure(replace(alone, settings=settings))
+    assert list(mismatches(results_io.canonical(whole), result_types.AblationBattery, "20")) == []
+    found = whole["random_circuits"]
     assert found["any_layers"] and len({layer for ((layer, _),) in found["heads"]}) == study.model.n_layers
     others = {
         (node.layer, node.index) for node in study.model.heads[1:]
