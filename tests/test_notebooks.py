@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
+import importlib
+import importlib.util
 import os
 import re
 import struct
@@ -47,6 +50,20 @@ class Executed:
         """The numbers of the line that begins with `label` in that text."""
         (line,) = [line for line in self.text(source).splitlines() if line.startswith(label)]
         return [float(word) for word in line.removeprefix(label).split()]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_a_notebook_imports_is_there(path) -> None:
+    """Quick, and without a kernel: a class that was renamed is noticed."""
+    code = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    lines = [line for source in code for line in source.splitlines() if not line.startswith(("%", "!"))]
+    imports = [node for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.ImportFrom)]
+    assert imports or "import " in "\n".join(lines)
+    for node in imports:
+        module = importlib.import_module(str(node.module))
+        for one in node.names:
+            inside = hasattr(module, one.name) or importlib.util.find_spec(f"{node.module}.{one.name}")
+            assert inside, f"{path.name}: {node.module} has no {one.name}"
 
 
 @pytest.fixture(scope="module")
