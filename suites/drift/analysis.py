@@ -129,7 +129,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
     if path.is_file() and (stored := results_io.read(path)).get("subject") == subject:
         return stored["records"]
     rows = [*comparison.compare(before, after, seed), *_gaps(before, after, seed)]
-    results_io.write(path, {"subject": subject, "records": rows})
+    results_io.write(path, {"kind": "drift_comparison", "subject": subject, "records": rows})
     return results_io.read(path)["records"]
 
 

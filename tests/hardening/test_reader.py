@@ -133,7 +133,12 @@ def test_mutations_of_every_result_are_refused_in_one_sentence_by_every_reader(f
             "nested more",
         ),
         (mutations.signed({"schema_version": 1, "x": 2**63}), "holds an integer of more than 64 bits"),
-        (mutations.signed({"schema_version": 1, "number": "03"}), "is result 03 under the name of 02"),
+        (mutations.signed({"schema_version": 1, "number": "3"}), "is result 3 under the name of 02"),
+        (mutations.signed({"schema_version": 1, "x": 1}), "has no number under the name of 02"),
+        (
+            mutations.signed({"schema_version": 1, "number": "02", "kind": "drift"}),
+            "has not the form of a result 02: its kind is 'drift', not measurement",
+        ),
         (
             mutations.signed({"schema_version": 1, "number": "02", "kind": "measurement"}),
             "has not the form of a result 02: it lacks data",
@@ -189,8 +194,8 @@ def test_a_forged_list_of_another_length_is_named(number, change, reason, finish
 
 def test_the_schemas_are_json_schema_and_say_the_same_as_the_reader(finished) -> None:
     schemas = {number: result_schemas.schema(number) for number in result_schemas.numbers()}
-    behaviour = (result_types.BEHAVIOUR, result_types.WHOLE, result_types.CONTAMINATION)
-    assert len(schemas) == len(result_types.MEASUREMENTS) + 2 + sum(map(len, behaviour))
+    tables = (result_types.MEASUREMENTS, result_types.BEHAVIOUR, result_types.CONTAMINATION, result_types.WHOLE)
+    assert len(schemas) == len(result_types.NAMED) + sum(map(len, tables))  # no number stands in two
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     for number in ("06", "21", "28", "11"):
