@@ -52,9 +52,13 @@ class StoredDocument(TypedDict):
     content_sha256: str
 
 
-class NumberedResult(StoredDocument):
+class ResultName(TypedDict):
     number: str
     id: str
+
+
+class NumberedResult(StoredDocument, ResultName):
+    """A file with a number."""
 
 
 class Bounds(TypedDict):
@@ -66,8 +70,8 @@ class Bounds(TypedDict):
     method: str
 
 
-class StoredEstimate(TypedDict):
-    """A `suites.estimate.Estimate` as it is stored: a value, or null with the reason why there is none."""
+class StoredValue(TypedDict):
+    """A value, or null with the reason why there is none."""
 
     value: float | None
     unit: str
@@ -79,6 +83,11 @@ class StoredEstimate(TypedDict):
     status: EstimateStatus
     reason: str
     assumptions: list[str]
+
+
+class StoredEstimate(StoredValue):
+    """A `suites.estimate.Estimate` as it is stored."""
+
     detail: Mapping[str, Any]
 
 
@@ -779,16 +788,21 @@ class EstimateRecord(StoredEstimate):
     effect: dict[str, Any] | None
 
 
-class SuitesResult(NumberedResult):
-    """101 to 115, 121 and 131: `data` is one of the next three types."""
+class SuitesEnvelope(NumberedResult):
+    """101 to 116, 121 and 131, without their data."""
 
     kind: Literal["behaviour"]
     subject: SuitesSubject
     n: dict[str, int]
-    data: Mapping[str, Any]
     records: list[EstimateRecord]
     inputs_sha256: dict[str, str]
     environment: Mapping[str, Any]
+
+
+class SuitesResult(SuitesEnvelope):
+    """101 to 116, 121 and 131: `data` is one of the next three types."""
+
+    data: Mapping[str, Any]
 
 
 class ShownFailure(TypedDict):
@@ -841,6 +855,12 @@ class FailureMode(TypedDict):
     traceable: Literal["yes", "partly", "no"]
     trace_note: str
     suites: dict[str, SuiteSummary]
+
+
+class FailureModeResult(SuitesEnvelope):
+    """101 to 116, and those of safety suites and programs, all of it."""
+
+    data: FailureMode
 
 
 class RiskCoverageCurve(TypedDict):
@@ -1186,22 +1206,30 @@ class StatedRow(DriftRow):
     unit: str
     status: EstimateStatus | Literal["gap"]
     reason: str
-    detail: Mapping[str, Any]
 
 
 class LevelRow(StatedRow):
     """The level of a metric on an axis; without ends and `n` where it does not apply, or the whole snapshot is a gap."""
 
     level: Literal["level"]
+    detail: Mapping[str, Any]
     value: float | None
     low: NotRequired[float | None]
     high: NotRequired[float | None]
     n: NotRequired[int]
 
 
+class ComparedDetail(TypedDict, total=False):
+    """`prompts`: those with a value in both snapshots. Other keys are the metric's own."""
+
+    prompts: int
+    standard_error: float | None
+
+
 class ComparedRow(StatedRow):
     """A change between two snapshots, or (`overlap`) two versions of a prompt, and its test."""
 
+    detail: ComparedDetail
     difference: float | None
     direction: float | None
     test: str | None
@@ -1250,6 +1278,16 @@ class UntestedRow(StatedRow):
 
     level: Literal["axis"]
     value: None
+    detail: dict[str, int]
+
+
+class SilentUpdateDetail(TypedDict, total=False):
+    """`have` and `need`: snapshots; `shuffled_rate`: how often the rule fires in random order."""
+
+    have: int
+    need: int
+    evidence: str
+    shuffled_rate: float | None
 
 
 class SilentUpdateRow(StatedRow):
@@ -1258,12 +1296,24 @@ class SilentUpdateRow(StatedRow):
     level: Literal["snapshot"]
     value: str | None
     flag: str | None
+    detail: SilentUpdateDetail
 
 
-class ChangePointsRow(StoredEstimate, DriftRow):
+class ChangePointsDetail(TypedDict, total=False):
+    """`have` and `need`: snapshots in a row; `at`: those that begin a segment."""
+
+    have: int
+    need: int
+    at: list[str]
+    low_power: bool
+    excess_variance: float
+
+
+class ChangePointsRow(StoredValue, DriftRow):
     """Of the series of the metric `of`."""
 
     level: Literal["series"]
+    detail: ChangePointsDetail
     of: str
 
 
@@ -1450,8 +1500,8 @@ class DriftSettings(TypedDict):
     prompt_level: bool
 
 
-class DriftManifest(NumberedResult):
-    """160, all of it, of one snapshot. `snapshots` and `timeline` run over those so far, `history` over all their levels."""
+class ManifestContent(ResultName):
+    """160 of one snapshot, as sites publish it. `snapshots` and `timeline` run over those so far, `history` over their levels."""
 
     kind: Literal["drift"]
     series: str
@@ -1468,6 +1518,10 @@ class DriftManifest(NumberedResult):
     history: list[SeriesPoint]
     registered: list[DecidedClaim]
     timeline: list[SeriesEvent]
+
+
+class DriftManifest(StoredDocument, ManifestContent):
+    """160, all of it."""
 
 
 class SeriesSubject(TypedDict):
@@ -1591,8 +1645,21 @@ class CoordinatesSubject(TypedDict):
     snapshot: None
 
 
-class GeometryRecord(StoredEstimate):
+class GeometryDetail(TypedDict, total=False):
+    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement; of 173 and 175 the shift that the
+    paper divides. Other keys are the metric's own.
+    """
+
+    distances: Vector
+    floor_mean: Vector
+    floor_sd: Vector
+    shift: float
+
+
+class GeometryRecord(StoredValue):
     """One metric of one construct, or (null) over all of a set."""
+
+    detail: GeometryDetail
 
     metric_id: str
     suite: str
@@ -1898,11 +1965,16 @@ class JudgeAgreementResult(JudgingEnvelope):
     records: list[JudgingRecord]
 
 
+class BiasCounts(TypedDict):
+    cases: int
+    perturbations: int
+
+
 class JudgeBiasResult(JudgingEnvelope):
     """183, all of it; `data` is empty."""
 
     subject: LabelledSubject
-    n: dict[str, int]
+    n: BiasCounts
     found: list[str]
     data: dict[str, None]
     records: list[BiasRecord]
@@ -1929,11 +2001,17 @@ class RankingData(TypedDict):
     excluded: dict[str, dict[str, int]]
 
 
+class RankingCounts(TypedDict):
+    systems: int
+    pairs: int
+    invalid: int
+
+
 class RankingResult(JudgingEnvelope):
     """184, all of it."""
 
     subject: RankingSubject
-    n: dict[str, int]
+    n: RankingCounts
     exploratory: list[str]
     data: RankingData
     records: list[RankingRecord]
@@ -2016,13 +2094,27 @@ class ShadowRecord(StoredEstimate):
     doubt: str | None
 
 
+class ShadowCounts(TypedDict):
+    """Of the last pass: requests, of which may be used, are in the sample, were asked, failed, were left; then of all passes."""
+
+    requests: int
+    opted_in: int
+    sampled: int
+    asked: int
+    failed: int
+    over_budget: int
+    recorded: int
+    judged: int
+    failing: int
+
+
 class ShadowResult(NumberedResult):
     """189, all of it."""
 
     kind: Literal["shadow"]
     subject: ShadowSubject
     environment: Mapping[str, Any]
-    n: dict[str, int]
+    n: ShadowCounts
     alarms: list[str]
     worse: list[str]
     data: ShadowData
@@ -2251,4 +2343,4 @@ NAMED: Mapping[str, ResultForm] = {  # by kind: of calibrations, and of files th
     "judge_passport": ResultForm("judge_passport", JudgePassport),
     "drift_comparison": ResultForm("drift_comparison", DriftComparison),
 }
-OPEN = (Certificate,)  # may have keys that their type does not know
+OPEN = (Certificate, ComparedDetail, GeometryDetail)  # may have keys that their type does not know

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from calibrations.evidence import Evidence
 from circuits import measure
 from meridian import integrity, run_folder
 from results_io import UserError
-from tests.hardening import mutations
+from tests.hardening import behaviour_results, mutations
 
-FEW, MANY = 40, 300
+VERY_FEW, FEW, MANY = 12, 40, 300
 LONGEST = 700  # characters of a refusal
 QUICK = ("02", "11", "certificate")
 
@@ -34,28 +35,33 @@ def whole(path: Path) -> tuple[bytes, dict[str, Any]]:
     return path.read_bytes(), results_io.read(path)
 
 
-def readers(path: Path, subject: Any) -> list[str]:
-    """What every reader of a file makes of it: refused in a sentence each, or read. Anything else is raised."""
+def refusals(*readers: Callable[[], Any]) -> list[str]:
+    """What readers of a file make of it: refused in a sentence each, or read. Anything else is raised."""
     said = []
-    folder, number = path.parent, path.name.partition("_")[0]
-
-    def run(read: Any) -> None:
+    for read in readers:
         try:
             read()
         except UserError as error:
             said.append(str(error))
-
-    run(lambda: results_io.read(path))
-    run(lambda: integrity.faults(folder))
-    run(lambda: measure.is_fresh(path, subject))
-    run(lambda: Evidence.load(folder, {}, (number,)))
-    run(lambda: calibrate.digests(folder, (number,)))
-    run(lambda: run_folder.RunFolder.open_as_certified(folder))
+    assert all("\n" not in one and len(one) < LONGEST for one in said), said
     return said
 
 
-def mutated(path: Path, number: int) -> Counter[str]:
-    """Read `number` mutations of a file with every reader; how many were refused, and how many changed nothing that is read."""
+def of_a_run(path: Path, subject: Any) -> list[str]:
+    """What every reader of a run's results makes of one of them."""
+    folder, number = path.parent, path.name.partition("_")[0]
+    return refusals(
+        lambda: results_io.read(path),
+        lambda: integrity.faults(folder),
+        lambda: measure.is_fresh(path, subject),
+        lambda: Evidence.load(folder, {}, (number,)),
+        lambda: calibrate.digests(folder, (number,)),
+        lambda: run_folder.RunFolder.open_as_certified(folder),
+    )
+
+
+def attack(path: Path, number: int, readers: Callable[[], list[str]]) -> Counter[str]:
+    """Let `readers` read `number` mutations of a file; how many were refused. The file is then as it was."""
     content, document = whole(path)
     counts: Counter[str] = Counter()
     drawn = st.one_of(mutations.broken(content), mutations.changed(document))
@@ -69,20 +75,29 @@ def mutated(path: Path, number: int) -> Counter[str]:
         suppress_health_check=list(HealthCheck),
     )
     @given(drawn)
-    def attack(found: bytes) -> None:
+    def read(found: bytes) -> None:
         path.write_bytes(found)
-        said = readers(path, document.get("subject"))
-        assert all("\n" not in one and len(one) < LONGEST for one in said), said
-        counts["refused" if said else "the same"] += 1
+        counts["refused" if readers() else "the same"] += 1
         counts["tried"] += 1
+
+    read()
+    path.write_bytes(content)
+    return counts
+
+
+def mutated(path: Path, number: int) -> Counter[str]:
+    """An attack on a run's result: what is refused by nobody is what it was, and what cannot be read is made again."""
+    _, document = whole(path)
+
+    def readers() -> list[str]:
+        said = of_a_run(path, document.get("subject"))
         if not said and path.name != run_folder.CERTIFICATE:  # which no list holds the digest of: see docs/hardening.md
             assert results_io.read(path) == document
         if path.name != run_folder.CERTIFICATE and results_io.fault(path):
             assert not measure.is_fresh(path, document.get("subject"))  # it is made again
+        return said
 
-    attack()
-    path.write_bytes(content)
-    return counts
+    return attack(path, number, readers)
 
 
 def small_folder(finished: Path, place: Path, path: Path) -> Path:
@@ -117,6 +132,27 @@ def test_mutations_of_every_result_are_refused_in_one_sentence_by_every_reader(f
     total = attacked(finished, tmp_path, None, MANY)
     print(dict(total))
     assert total["tried"] >= MANY * 37
+
+
+def attacked_folder(kind: str, folder: Path, number: int) -> None:
+    """Mutations of one file of each name: whoever reads the folder refuses in a sentence, or reads what is of the right form."""
+    for path, reader in behaviour_results.files(kind, behaviour_results.MAKERS[kind][0](folder)):
+        readers = (lambda path=path: results_io.read(path), lambda path=path, reader=reader: reader(path))
+        assert refusals(*readers) == []
+        counts = attack(path, number, lambda readers=readers: refusals(*readers))
+        print(path.name, dict(counts))
+        assert counts["tried"] >= number and counts["refused"] >= 0.5 * number, (path.name, counts)
+
+
+@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+def test_a_few_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
+    attacked_folder(kind, tmp_path, VERY_FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+def test_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
+    attacked_folder(kind, tmp_path, MANY)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
 SETTINGS = {
-    "every": 1, "default_samples": 4, "zero_samples": 1, "alpha": 0.05, "minimum_prompts": 10, "most_errors": 0.1,
-    "resamples": 1000, "prompt_level": False,
+    "corpus": "small", "every": 1, "default_samples": 4, "zero_samples": 1, "alpha": 0.05, "minimum_prompts": 10,
+    "most_errors": 0.1, "resamples": 1000, "prompt_level": False,
 }  # fmt: skip
 PROMPTS, SAMPLES = 12, 6
 
