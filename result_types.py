@@ -1794,7 +1794,7 @@ class MatrixResult(GeometryEnvelope):
     data: dict[str, SetMatrix]
 
 
-class HeadEffect(TypedDict):
+class AblatedHeadEffect(TypedDict):
     quantity: str
     estimate: float
     low: float
@@ -1804,7 +1804,7 @@ class HeadEffect(TypedDict):
 class GeometryHead(TypedDict):
     head: str
     kind: str
-    effects: list[HeadEffect]
+    effects: list[AblatedHeadEffect]
 
 
 class TracedSet(TypedDict):

@@ -48,9 +48,20 @@ def documents(folder: Path) -> dict[str, GeometryEnvelope]:
 
 
 def points(found: Mapping[str, GeometryEnvelope]) -> dict[str, SetPoints]:
-    """What 171 has to draw, by set; nothing of sets that do not apply."""
+    """What 171 has to draw, by set; nothing of sets that do not apply. UserError for points of other axes than the set's."""
     sets = cast(PositionResult, found[position.NUMBER])["data"]["sets"]
-    return {name: cast(SetPoints, one) for name, one in sets.items() if "constructs" in one}
+    drawn = {name: cast(SetPoints, one) for name, one in sets.items() if "constructs" in one}
+    for name, one in drawn.items():
+        if one["axes"] and any(len(point) != len(one["axes"]) for point in _every_point(one)):
+            raise UserError(f"result 171 has points of {name} that are not on its axes; run geometry again")
+    return drawn
+
+
+def _every_point(shown: SetPoints) -> Iterator[Sequence[float]]:
+    for data in shown["constructs"].values():
+        yield from () if data["reference"] is None else (data["reference"],)
+        for variant in data["variants"].values():
+            yield from variant["points"] or ()
 
 
 def build(folder: Path) -> Iterator[Figure]:

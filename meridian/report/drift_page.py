@@ -23,8 +23,9 @@ def of(folder: Path, title: str) -> FolderPage:
     read = {path.name: analysis.read(path) for path in paths}
     if not read:
         raise UserError(f"{folder} has no manifest of drift; run python run.py drift do=analyse series={title} first")
-    order = max(read.values(), key=lambda one: len(one["snapshots"]))["snapshots"]
-    found = dict(sorted(read.items(), key=lambda item: order.index(item[1]["snapshot"])))
+    order = max((one["snapshots"] for one in read.values()), key=len)
+    places = {one: place for place, one in enumerate(order)}
+    found = dict(sorted(read.items(), key=lambda item: places.get(item[1]["snapshot"], len(order))))
     file, last = list(found.items())[-1]
     alarms = sum(bool(one["alarms"]) for one in found.values())
     against = f", compared with {last['previous']}" if last["previous"] else ", with nothing to compare it with"

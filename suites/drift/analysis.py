@@ -75,8 +75,11 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
 
 
 def read(path: Path) -> DriftManifest:
-    """The manifest of a snapshot. ResultError if it is none, or not as it was written."""
-    return cast(DriftManifest, results_io.read(path, NUMBER))
+    """The manifest of a snapshot. ResultError if it is none, not as it was written, or of another snapshot than its name says."""
+    found = cast(DriftManifest, results_io.read(path, NUMBER))
+    if (own := path.stem.removeprefix(series_record.MANIFEST)) != found["snapshot"]:
+        raise results_io.ResultError(path, f"is of another snapshot than {own}")
+    return found
 
 
 def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:

@@ -60,11 +60,13 @@ def of_a_run(path: Path, subject: Any) -> list[str]:
     )
 
 
-def attack(path: Path, number: int, readers: Callable[[], list[str]]) -> Counter[str]:
-    """Let `readers` read `number` mutations of a file; how many were refused. The file is then as it was."""
+def attack(path: Path, number: int, readers: Callable[[], list[str]], forged: bool = False) -> Counter[str]:
+    """Let `readers` read `number` mutations of a file (`forged`: of its content alone); how many were refused. The file is then
+    as it was."""
     content, document = whole(path)
     counts: Counter[str] = Counter()
-    drawn = st.one_of(mutations.broken(content), mutations.changed(document))
+    drawn = mutations.changed(document)
+    drawn = drawn if forged else st.one_of(mutations.broken(content), drawn)
 
     @settings(
         max_examples=number,
@@ -139,9 +141,10 @@ def attacked_folder(kind: str, folder: Path, number: int) -> None:
     for path, reader in behaviour_results.files(kind, behaviour_results.MAKERS[kind][0](folder)):
         readers = (lambda path=path: results_io.read(path), lambda path=path, reader=reader: reader(path))
         assert refusals(*readers) == []
-        counts = attack(path, number, lambda readers=readers: refusals(*readers))
-        print(path.name, dict(counts))
-        assert counts["tried"] >= number and counts["refused"] >= 0.5 * number, (path.name, counts)
+        for forged in (False, True):
+            counts = attack(path, number, lambda readers=readers: refusals(*readers), forged)
+            print(path.name, dict(counts))
+            assert counts["tried"] >= number and counts["refused"] >= 0.5 * number, (path.name, counts)
 
 
 @pytest.mark.parametrize("kind", behaviour_results.MAKERS)

@@ -19,6 +19,7 @@ from result_types import DriftManifest, ManifestContent, ManifestRow
 from results_io import UserError
 from suites.drift import corpus
 
+ESCAPED = "backslashreplace"  # of half a character, which JSON may hold and UTF-8 not
 COLUMNS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
         ("snapshot", "metric", "name", "axis", "level", "prompt", "harm", "of", "unit", "status"), pa.string()
@@ -45,6 +46,8 @@ def _row(snapshot: str, record: ManifestRow) -> dict[str, Any]:
         value = found[name]
         if value is not None and kind == pa.float64():
             found[name] = float(value) if isinstance(value, int | float) else None  # what is no number is in `reason`
+        elif isinstance(value, str):
+            found[name] = value.encode(errors=ESCAPED).decode()
     return found
 
 
@@ -95,7 +98,9 @@ def read_head(path: Path) -> dict[str, Any]:
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode(
+        errors=ESCAPED
+    )
 
 
 def _csv(table: Sequence[Mapping[str, Any]]) -> bytes:
