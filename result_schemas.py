@@ -42,14 +42,9 @@ def fault(document: Mapping[str, Any]) -> str | None:
     form = form_of(document)
     if form is None:
         return None
-    found = _misfit(document, form)
-    name = document.get("number", form.kind)
-    what = (
-        f"a result {_shown(name)[1:-1]}"
-        if isinstance(name, str) and name != form.kind
-        else f"a {form.kind.replace('_', ' ')}"
-    )
-    return None if found is None else f"has not the form of {what}: {found}"
+    found, number = _misfit(document, form), document.get("number")
+    what = f"result {_shown(number)[1:-1]}" if isinstance(number, str) else form.kind.replace("_", " ")
+    return None if found is None else f"has not the form of a {what}: {found}"
 
 
 def form_of(document: Mapping[str, Any]) -> ResultForm | None:

@@ -396,7 +396,7 @@ def test_a_model_of_every_second_week_is_compared_with_two_weeks_ago(server, que
     folder, every = tmp_path / "prod", {**SETTINGS, "every": 2}
     for number in (1, 2, 5):  # week 2 is off the schedule, week 3 was missed
         week(server, number, questions, folder, every)
-    found = analysis.analyse(folder, every, vectors=hashed)
+    found = analysis.analyse(folder, {**ANALYSED, "every": 2}, vectors=hashed)
     assert found["previous"] == "2026-W22"
     assert [gap["snapshot"] for gap in found["gaps"]] == ["2026-W24"]
 

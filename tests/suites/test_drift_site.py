@@ -211,7 +211,7 @@ def test_a_site_without_a_manifest_is_refused(tmp_path) -> None:
     for text in ("{", "[]", '{"id": "other"}'):
         with pytest.raises(UserError, match="manifest=x is n"):
             downloads.read_manifest(text, "x")
-    with pytest.raises(UserError, match=r"manifest=x has no snapshot; give manifest\.json"):
+    with pytest.raises(UserError, match=r"manifest=x: it lacks alarms; give manifest\.json"):
         downloads.read_manifest('{"id": "drift_manifest", "series": "prod"}', "x")
     for text in (b"{", b"[1]", b'{"hash": "a"}', b"\xff"):
         (tmp_path / "head.json").write_bytes(text)
