@@ -13,7 +13,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import result_types
-from result_types import Over
+from result_types import Over, ResultForm
 
 DEEPEST = 32  # lists and objects in each other; a result has up to ten
 LARGEST_INTEGER = 2**63  # what arrays hold
@@ -29,7 +29,6 @@ WORDS: Mapping[Any, str] = {float: "a number", int: "a whole number", str: "a te
 WORDS = {**WORDS, type(None): "null"}
 NAMES: Mapping[Any, str] = {float: "number", int: "integer", str: "string", bool: "boolean", type(None): "null"}
 PROMPTS, HEADS = "P", "H"
-NAMED = ("calibration", "certificate")  # schemas that are of no one number
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -38,34 +37,33 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def fault(document: Mapping[str, Any]) -> str | None:
     """What is wrong with the form of a parsed result, in words that go after its name ("has not the form of a result 02: data
-    lacks noising"); None if nothing is, or if its number has no type in `result_types`.
+    lacks noising"); None if nothing is, or if neither its number nor its kind has a type in `result_types`.
     """
-    envelope, data = forms(document)
-    if envelope is None:
+    form = form_of(document)
+    if form is None:
         return None
-    sizes = _sizes(document)
-    found = next(mismatches(document, envelope, "", sizes), None)
-    if found is None and data is not None:
-        found = next(mismatches(document["data"], data, "data", sizes), None)
-    return None if found is None else f"has not the form of a result {document.get('number')}: {found}"
+    found, number = _misfit(document, form), document.get("number")
+    what = f"result {_shown(number)[1:-1]}" if isinstance(number, str) else form.kind.replace("_", " ")
+    return None if found is None else f"has not the form of a {what}: {found}"
 
 
-def forms(document: Mapping[str, Any]) -> tuple[type | None, type | None]:
-    """(type of the whole result, type of its data); None where there is none."""
+def form_of(document: Mapping[str, Any]) -> ResultForm | None:
+    """The form that a result has to have, by its number, or by its kind if that has none; None where there is no type of it."""
     number, kind = document.get("number"), document.get("kind")
-    if kind == "certificate":
-        return result_types.Certificate, None
-    if not isinstance(number, str):
-        return None, None
-    if kind == "measurement" and number in result_types.MEASUREMENTS:
-        return result_types.Result, result_types.MEASUREMENTS[number]
-    if kind == "calibration":
-        return result_types.Result, result_types.CalibrationData
-    if kind == "behaviour" and number in result_types.BEHAVIOUR:
-        return result_types.SuitesResult, result_types.BEHAVIOUR[number]
-    if kind == "contamination" and number in result_types.CONTAMINATION:
-        return result_types.ContaminationResult, result_types.CONTAMINATION[number]
-    return (result_types.WHOLE.get(number), None) if kind == "behaviour" else (None, None)
+    if isinstance(number, str) and number in result_types.NUMBERED:
+        return result_types.NUMBERED[number]
+    return result_types.NAMED.get(kind) if isinstance(kind, str) else None
+
+
+def _misfit(document: Mapping[str, Any], form: ResultForm) -> str | None:
+    """The first place at which a document is not of the form."""
+    if document.get("kind") != form.kind:
+        return f"its kind is {_shown(document.get('kind'))}, not {form.kind}"
+    sizes = _sizes(document)
+    found = next(mismatches(document, form.whole, "", sizes), None)
+    if found is None and form.data is not None:
+        return next(mismatches(document["data"], form.data, "data", sizes), None)
+    return found
 
 
 def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
@@ -101,9 +99,7 @@ def _mismatches(value: Any, expected: Any, where: str, whole: dict[str, int], ow
         if not any(value == one and type(value) is type(one) for one in arguments):
             yield f"{where} is {_shown(value)}, not one of {', '.join(map(str, arguments))}"
     elif origin in (Union, types.UnionType):
-        tried = [list(_mismatches(value, one, where, whole, own)) for one in arguments]
-        if all(tried):
-            yield min(tried, key=len)[0]
+        yield from _of_none(value, arguments, where, whole, own)
     elif origin is list and isinstance(value, list):
         if not _are_all(value, arguments[0]):
             for place, entry in enumerate(value):
@@ -113,6 +109,18 @@ def _mismatches(value: Any, expected: Any, where: str, whole: dict[str, int], ow
             yield from _mismatches(entry, arguments[1], f"{where}.{key}", whole, own)
     elif type(value) not in PLAIN.get(expected, ()):
         yield f"{where} is {_shown(value)}, not {_in_words(expected)}"
+
+
+def _of_none(
+    value: Any, types_: tuple[Any, ...], where: str, whole: dict[str, int], own: dict[str, int]
+) -> Iterator[str]:
+    """What is wrong with a value that is of none of these types, by the one that it is nearest to."""
+    tried: list[list[str]] = []
+    for one in types_:
+        tried.append(list(_mismatches(value, one, where, whole, own)))
+        if not tried[-1]:
+            return
+    yield min(tried, key=len)[0]
 
 
 def _are_all(values: list[Any], expected: Any) -> bool:
@@ -207,25 +215,22 @@ def _in_words(expected: Any) -> str:
 
 
 def numbers() -> list[str]:
-    """What has a schema, by number; "calibration" stands for all of them, which have the same."""
-    behaviour = (*result_types.BEHAVIOUR, *result_types.WHOLE, *result_types.CONTAMINATION)
-    return [*result_types.MEASUREMENTS, "calibration", "certificate", *behaviour]
+    """What has a schema: the numbers in their order, and the kinds of results without a number of their own."""
+    return [*result_types.NUMBERED, *result_types.NAMED]
 
 
 def schema(number: str) -> dict[str, Any]:
-    """The JSON Schema of result `number`. Lengths that depend on the run are in descriptions; the reader checks them."""
-    kinds = dict.fromkeys(result_types.MEASUREMENTS, "measurement")
-    kinds |= dict.fromkeys(result_types.CONTAMINATION, "contamination")
-    kind = number if number in NAMED else kinds.get(number, "behaviour")
-    envelope, data = forms({"number": number, "kind": kind})
+    """The JSON Schema of result `number`, or of a kind in `NAMED`. What depends on the run is described; the reader checks it."""
+    form = {**result_types.NUMBERED, **result_types.NAMED}[number]
     definitions: dict[str, Any] = {}
-    found = _schema(envelope, definitions)
-    form = definitions[found["$ref"].rpartition("/")[2]]
-    if data is not None:
-        form = {**form, "properties": {**form["properties"], "data": _schema(data, definitions)}}
-    if number not in NAMED:
-        form = {**form, "properties": {**form["properties"], "number": {"const": number}}}
-    return {"$schema": DIALECT, "title": f"result {number}", **form, "$defs": dict(sorted(definitions.items()))}
+    found = _schema(form.whole, definitions)
+    whole = definitions[found["$ref"].rpartition("/")[2]]
+    fixed: dict[str, Any] = {} if form.data is None else {"data": _schema(form.data, definitions)}
+    if number not in result_types.NAMED:
+        fixed |= {"number": {"const": number}}
+    fixed |= {"kind": {"const": form.kind}}
+    whole = {**whole, "properties": {**whole["properties"], **fixed}}
+    return {"$schema": DIALECT, "title": f"result {number}", **whole, "$defs": dict(sorted(definitions.items()))}
 
 
 def _schema(expected: Any, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Over:
 
 
 Split = Literal["evaluation", "held_out"]
+EstimateStatus = Literal["ok", "insufficient_data", "undefined", "not_applicable", "off", "error"]
+EstimateRole = Literal["confirmatory", "exploratory", "descriptive"]
 Head = Annotated[list[int], Over("2")]  # [layer, head]
 Vector = list[float]
 Matrix = list[list[float]]
@@ -38,6 +40,63 @@ PromptsByHeads = Annotated[Matrix, Over("P H")]
 GapsOfHeads = Annotated[Gaps, Over("H")]
 Composition = Annotated[GapMatrix, Over("H H")]
 Rows = Annotated[list[int], Over("S", below="P")]  # of prompts
+
+
+# --- what all results share ------------------------------------------------------------------------------------------
+
+
+class StoredDocument(TypedDict):
+    """Every file that `results_io.write` writes."""
+
+    schema_version: int
+    content_sha256: str
+
+
+class ResultName(TypedDict):
+    number: str
+    id: str
+
+
+class NumberedResult(StoredDocument, ResultName):
+    """A file with a number."""
+
+
+class Bounds(TypedDict):
+    """A confidence interval."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+
+class StoredValue(TypedDict):
+    """A value, or null with the reason why there is none."""
+
+    value: float | None
+    unit: str
+    n: int
+    n_excluded: dict[str, int]
+    ci: Bounds | None
+    p_value: float | None
+    test: str | None
+    status: EstimateStatus
+    reason: str
+    assumptions: list[str]
+
+
+class StoredEstimate(StoredValue):
+    """A `suites.estimate.Estimate` as it is stored."""
+
+    detail: Mapping[str, Any]
+
+
+class PublishedNumber(TypedDict):
+    """What a paper's formula gives on the same data; null where it has no value, and `note` says why."""
+
+    value: float | None
+    formula: str
+    note: str
 
 
 # --- the envelope ----------------------------------------------------------------------------------------------------
@@ -66,13 +125,9 @@ class Subject(TypedDict):
     judged_by: NotRequired[str]  # of calibrations
 
 
-class Result(TypedDict):
+class Result(NumberedResult):
     """A numbered result: `data` is one of the types below."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["measurement", "calibration", "behaviour"]
     subject: Subject
     n: dict[str, int]
@@ -709,15 +764,6 @@ class PathPatching(TypedDict):
 # --- behavioural suites ----------------------------------------------------------------------------------------------
 
 
-class Bounds(TypedDict):
-    """A confidence interval."""
-
-    low: float
-    high: float
-    level: float
-    method: str
-
-
 class SuitesSubject(TypedDict):
     """What suites were run on: `suites` has the hash of each by its id."""
 
@@ -727,47 +773,37 @@ class SuitesSubject(TypedDict):
     suites: dict[str, str]
 
 
-class EstimateRecord(TypedDict):
+class EstimateRecord(StoredEstimate):
     """One estimate of one suite, or of all (`suite` null)."""
 
     metric_id: str
     suite: str | None
     family: str
-    role: Literal["confirmatory", "exploratory", "descriptive"]
+    role: EstimateRole
     subject: dict[str, str | None]
     direction: str
     threshold: float | None
     passed: bool | None
     evidence: list[str]
-    value: float | None
-    unit: str
     baseline: dict[str, Any] | None
-    n: int
-    n_excluded: dict[str, int]
-    ci: Bounds | None
-    p_value: float | None
-    test: str | None
     effect: dict[str, Any] | None
-    status: str
-    reason: str
-    assumptions: list[str]
-    detail: Mapping[str, Any]
 
 
-class SuitesResult(TypedDict):
-    """101 to 115, 121 and 131: `data` is one of the next three types."""
+class SuitesEnvelope(NumberedResult):
+    """101 to 116, 121 and 131, without their data."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["behaviour"]
     subject: SuitesSubject
     n: dict[str, int]
-    data: Mapping[str, Any]
     records: list[EstimateRecord]
     inputs_sha256: dict[str, str]
     environment: Mapping[str, Any]
+
+
+class SuitesResult(SuitesEnvelope):
+    """101 to 116, 121 and 131: `data` is one of the next three types."""
+
+    data: Mapping[str, Any]
 
 
 class ShownFailure(TypedDict):
@@ -820,6 +856,12 @@ class FailureMode(TypedDict):
     traceable: Literal["yes", "partly", "no"]
     trace_note: str
     suites: dict[str, SuiteSummary]
+
+
+class FailureModeResult(SuitesEnvelope):
+    """101 to 116, and those of safety suites and programs, all of it."""
+
+    data: FailureMode
 
 
 class RiskCoverageCurve(TypedDict):
@@ -913,13 +955,9 @@ class PairGroups(TypedDict):
     groups: list[StoredSuitePairs]
 
 
-class TracePairsResult(TypedDict):
+class TracePairsResult(NumberedResult):
     """132, all of it."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["behaviour"]
     subject: PairSubject
     n: dict[str, int]
@@ -948,13 +986,9 @@ class NamedHead(TypedDict):
     selected: float
 
 
-class TraceResult(TypedDict):
+class TraceResult(NumberedResult):
     """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["behaviour"]
     subject: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -976,13 +1010,9 @@ class HeadVerdict(TypedDict):
     verdict: Literal["confirmed", "refuted", "undecided"]
 
 
-class CarriersResult(TypedDict):
+class CarriersResult(NumberedResult):
     """142, all of it."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["behaviour"]
     subject: Mapping[str, Any]
     group: TracedSuite
@@ -1057,39 +1087,1138 @@ class Canaries(TypedDict):
     alternatives: int
 
 
-class ContaminationRecord(TypedDict):
+class ContaminationRecord(StoredEstimate):
     """One estimate of one suite, or of all (`suite` null)."""
 
     metric_id: str
     suite: str | None
     family: str
-    role: Literal["confirmatory", "exploratory", "descriptive"]
-    value: float | None
-    unit: str
-    n: int
-    n_excluded: dict[str, int]
-    ci: Bounds | None
-    p_value: float | None
-    test: str | None
-    status: str
-    reason: str
-    assumptions: list[str]
-    detail: Mapping[str, Any]
+    role: EstimateRole
 
 
-class ContaminationResult(TypedDict):
+class ContaminationResult(NumberedResult):
     """191 to 194: `data` is one of the types before."""
 
-    schema_version: int
-    content_sha256: str
-    number: str
-    id: str
     kind: Literal["contamination"]
     subject: Mapping[str, Any]
     n: dict[str, int]
     data: Mapping[str, Any]
     records: list[ContaminationRecord]
     environment: Mapping[str, Any]
+
+
+# --- the regression gate ---------------------------------------------------------------------------------------------
+
+
+class GateSubject(TypedDict):
+    baseline: str
+    candidate: str
+
+
+class GateSettings(TypedDict):
+    """Those of configs/gate/default.yaml, and what replaced them."""
+
+    alpha: float
+    margin: float
+    power: float
+    minimum_items: int
+    minimum_overlap: float
+    metrics: list[str]
+    require: Literal["each_suite", "pooled"]
+    floor: float | None
+    margins: dict[str, float]
+    floors: dict[str, float]
+
+
+class BaselineRate(TypedDict):
+    value: float | None
+    kind: str
+    source: str
+
+
+class CandidateRate(TypedDict):
+    value: float | None
+    ci: Bounds | None
+
+
+class NamedEffect(TypedDict):
+    name: str
+    value: float
+
+
+class GateThreshold(TypedDict):
+    margin: float
+    floor: float | None
+
+
+class GateRecord(StoredEstimate):
+    """One metric of one suite: the estimate is candidate - baseline."""
+
+    metric_id: str
+    suite: str
+    family: Literal["R"]
+    role: Literal["confirmatory", "exploratory"]
+    analysis: Literal["judged_in_both", "missing_as_loss"]
+    missing_as_loss: int
+    direction: str
+    baseline: BaselineRate
+    candidate: CandidateRate
+    adjusted_p: float | None
+    noninferiority_p: float | None
+    effect: NamedEffect | None
+    reproducibility: Mapping[str, Any] | None
+    confidence_shift: Mapping[str, Any] | None
+    items_for_width: dict[str, int] | None
+    minimum_detectable_effect: float | None
+    design_effect: float | None
+    threshold: GateThreshold
+    passed: bool | None
+    verdict: Literal["pass", "fail", "inconclusive"]
+
+
+class RegressionGateResult(NumberedResult):
+    """151, all of it."""
+
+    kind: Literal["regression_gate"]
+    subject: GateSubject
+    verdict: Literal["pass", "fail", "inconclusive"]
+    exit_code: int
+    reasons: list[str]
+    settings: GateSettings
+    environment: Mapping[str, Any]
+    inputs_sha256: dict[str, str]
+    records: list[GateRecord]
+
+
+# --- drift -----------------------------------------------------------------------------------------------------------
+
+
+class DriftRow(TypedDict):
+    """What every record of a snapshot says. `snapshot` stands in 161 to 168, where records of all are together."""
+
+    metric: str
+    name: str
+    axis: str | None
+    p: float | None
+    snapshot: NotRequired[str]
+
+
+class StatedRow(DriftRow):
+    unit: str
+    status: EstimateStatus | Literal["gap"]
+    reason: str
+
+
+class LevelRow(StatedRow):
+    """The level of a metric on an axis; without ends and `n` where it does not apply, or the whole snapshot is a gap."""
+
+    level: Literal["level"]
+    detail: Mapping[str, Any]
+    value: float | None
+    low: NotRequired[float | None]
+    high: NotRequired[float | None]
+    n: NotRequired[int]
+
+
+class ComparedDetail(TypedDict, total=False):
+    """`prompts`: those with a value in both snapshots. Other keys are the metric's own."""
+
+    prompts: int
+    standard_error: float | None
+
+
+class ComparedRow(StatedRow):
+    """A change between two snapshots, or (`overlap`) two versions of a prompt, and its test."""
+
+    detail: ComparedDetail
+    difference: float | None
+    direction: float | None
+    test: str | None
+    n: int
+    prompt: str | None
+    harm: str | None
+    before: float | None
+    after: float | None
+    detectable: float | None
+
+
+class FamilyTest(TypedDict):
+    """What a test's family of `m` makes of its p. `flag` stands in manifests."""
+
+    m: int
+    excluded: int
+    adjusted_p: float | None
+    rejected: bool
+    flag: NotRequired[str | None]
+
+
+class ChangeRow(ComparedRow, FamilyTest):
+    """Of an axis, a single prompt (with `ci`), or the prompts of one kind of harm. `role` stands in manifests."""
+
+    level: Literal["axis", "prompt", "harm"]
+    ci: NotRequired[Bounds | None]
+    role: NotRequired[str]
+
+
+class OverlapRow(ComparedRow):
+    level: Literal["overlap"]
+
+
+class HeldOutGapRow(StoredEstimate, DriftRow, FamilyTest):
+    """Of the metric `of`."""
+
+    level: Literal["held_out_gap"]
+    of: str
+    difference: float | None
+    direction: float | None
+    detectable: float | None
+
+
+class UntestedRow(StatedRow):
+    """The centroid before there is a second snapshot."""
+
+    level: Literal["axis"]
+    value: None
+    detail: dict[str, int]
+
+
+class SilentUpdateDetail(TypedDict, total=False):
+    """`have` and `need`: snapshots; `shuffled_rate`: how often the rule fires in random order."""
+
+    have: int
+    need: int
+    evidence: str
+    shuffled_rate: float | None
+
+
+class SilentUpdateRow(StatedRow):
+    """`value`: "proven", "candidate" or "none"."""
+
+    level: Literal["snapshot"]
+    value: str | None
+    flag: str | None
+    detail: SilentUpdateDetail
+
+
+class ChangePointsDetail(TypedDict, total=False):
+    """`have` and `need`: snapshots in a row; `at`: those that begin a segment."""
+
+    have: int
+    need: int
+    at: list[str]
+    low_power: bool
+    excess_variance: float
+
+
+class ChangePointsRow(StoredValue, DriftRow):
+    """Of the series of the metric `of`."""
+
+    level: Literal["series"]
+    detail: ChangePointsDetail
+    of: str
+
+
+ComparisonRow = ChangeRow | HeldOutGapRow
+ManifestRow = ComparisonRow | LevelRow | ChangePointsRow | OverlapRow | SilentUpdateRow | UntestedRow
+
+
+class SeriesPoint(TypedDict):
+    """A level of the history. `n` and `detail` are those of a snapshot that was taken."""
+
+    snapshot: str
+    metric: str
+    name: str
+    axis: str
+    unit: str
+    value: float | None
+    low: float | None
+    high: float | None
+    status: EstimateStatus | Literal["gap"]
+    reason: str
+    n: NotRequired[int]
+    detail: NotRequired[Mapping[str, Any]]
+
+
+class DriftAlarm(TypedDict):
+    metric: str
+    name: str
+    axis: str
+    difference: float | None
+    direction: float | None
+    p: float | None
+    adjusted_p: float | None
+    reason: str
+
+
+class KnownGap(TypedDict):
+    """`affected`: calls that failed by axis, or {"cells": outputs that lack} (null: unknown) of a `whole` snapshot."""
+
+    snapshot: str
+    cause: str
+    affected: dict[str, int | None]
+    whole: bool
+
+
+class StatusRow(TypedDict):
+    metric: str
+    name: str
+    status: str
+    note: str
+
+
+class SnapshotStatusRow(StatusRow):
+    snapshot: str
+
+
+class DecidedClaim(TypedDict):
+    """A registered hypothesis; `p` and `difference` once it is no longer open."""
+
+    claim: str
+    snapshot: str | None
+    outcome: Literal["supported", "not supported", "open"]
+    role: str
+    p: NotRequired[float]
+    difference: NotRequired[float]
+
+
+class SeriesEvent(TypedDict):
+    snapshot: str
+    previous: str | None
+    alarms: list[DriftAlarm]
+    gap: bool
+    declared_version: str | None
+
+
+class AskedLeg(TypedDict):
+    """`temperature` null: none was sent."""
+
+    name: str
+    samples: int
+    temperature: float | None
+
+
+class AskedModel(TypedDict):
+    name: str
+    identity: Mapping[str, Any]
+
+
+class PublicMessage(TypedDict):
+    role: str
+    content: str
+
+
+class PublicPrompt(TypedDict):
+    id: str
+    axis: str
+    version: int
+    template: str
+    messages: list[PublicMessage]
+    hash: str
+    answer: str | None
+
+
+class PromptCommitment(TypedDict):
+    """Of a held-out prompt."""
+
+    axis: str
+    hmac_sha256: str
+
+
+class AskedCorpus(TypedDict):
+    """`held_out`: how many; `not_applicable`: {axis: why it has no prompts}."""
+
+    name: str
+    version: str
+    sha256: str
+    markers: list[str]
+    not_applicable: dict[str, str]
+    public: list[PublicPrompt]
+    held_out: int
+    commitments: dict[str, PromptCommitment]
+
+
+class RefusalDetector(TypedDict):
+    kind: Literal["definition", "classifier", "heuristic"]
+    locked: bool
+    certain: bool
+    reason: str
+
+
+class EmbedderIdentity(TypedDict):
+    name: str
+    package: str
+    weights_sha256: str
+
+
+class ChangedTexts(TypedDict):
+    changed: int
+    prompts: int
+
+
+class ZeroLeg(TypedDict):
+    """Prompts that gave one text at temperature 0, of how many, and how many gave another than before."""
+
+    deterministic: int
+    prompts: int
+    changed: ChangedTexts | None
+
+
+class SnapshotSubject(TypedDict):
+    """What was asked of whom, as far as it is public. `reported`: what an endpoint said of itself."""
+
+    series_kind: Literal["week", "checkpoint"]
+    corpus: AskedCorpus
+    legs: list[AskedLeg]
+    leg_dropped: str | None
+    model: AskedModel
+    declared_version: str
+    reported: dict[str, list[str]]
+    detector: RefusalDetector
+    embedder: EmbedderIdentity | None
+    outputs: int
+    errors: int
+    rows_sha256: str
+    zero_leg: dict[str, ZeroLeg | None]
+
+
+class AbsentSubject(TypedDict):
+    """Of a snapshot that nobody took."""
+
+    series_kind: Literal["week", "checkpoint"]
+
+
+class DriftSettings(TypedDict):
+    """Those that an analysis rests on."""
+
+    corpus: str
+    every: int
+    default_samples: int
+    zero_samples: int
+    alpha: float
+    minimum_prompts: int
+    most_errors: float
+    resamples: int
+    prompt_level: bool
+
+
+class ManifestContent(ResultName):
+    """160 of one snapshot, as sites publish it. `snapshots` and `timeline` run over those so far, `history` over their levels."""
+
+    kind: Literal["drift"]
+    series: str
+    snapshot: str
+    previous: str | None
+    snapshots: list[str]
+    subject: SnapshotSubject | AbsentSubject
+    settings: DriftSettings
+    environment: Mapping[str, Any]
+    records: list[ManifestRow]
+    status: list[StatusRow]
+    alarms: list[DriftAlarm]
+    gaps: list[KnownGap]
+    history: list[SeriesPoint]
+    registered: list[DecidedClaim]
+    timeline: list[SeriesEvent]
+
+
+class DriftManifest(StoredDocument, ManifestContent):
+    """160, all of it."""
+
+
+class SeriesSubject(TypedDict):
+    """`rows_sha256` by snapshot, null for one that nobody took."""
+
+    series: str
+    rows_sha256: dict[str, str | None]
+
+
+class DriftResult(NumberedResult):
+    """161 to 168, all of it: the records of one metric over all snapshots."""
+
+    kind: Literal["drift"]
+    title: str
+    subject: SeriesSubject
+    records: list[ManifestRow]
+
+
+class DriftStatusResult(NumberedResult):
+    """169, all of it."""
+
+    kind: Literal["drift"]
+    title: str
+    subject: SeriesSubject
+    records: list[SnapshotStatusRow]
+
+
+class DriftComparison(StoredDocument):
+    """comparison-<id>.json, all of it: a snapshot against the one before; `subject` is a hash of what the tests are of."""
+
+    kind: Literal["drift_comparison"]
+    subject: str
+    records: list[ComparisonRow]
+
+
+class TracedAlarm(TypedDict):
+    snapshot: str
+    axis: str
+    metric: str
+
+
+class RestoredShare(TypedDict):
+    """A share of the gap between two checkpoints; `interval` null where clusters are too few, or it has no bounds."""
+
+    value: float
+    interval: Annotated[Vector, Over("2")] | None
+
+
+class CarryingHead(TypedDict):
+    """`discovery`: the share on the half that named it, with an interval that holds all heads at once."""
+
+    head: str
+    discovery: float
+    interval: Annotated[Vector, Over("2")]
+    confirmation: RestoredShare
+
+
+class ComparedHead(TypedDict):
+    """What a head adds directly in checkpoints `a` and `b`; the interval is of a - b."""
+
+    head: str
+    became: Literal["gained", "lost", "changed"]
+    a: float
+    b: float
+    interval: Annotated[Vector, Over("2")]
+
+
+class HalfCounts(TypedDict):
+    questions: int
+    clusters: int
+
+
+class TraceHalves(TypedDict):
+    discovery: HalfCounts
+    confirmation: HalfCounts
+
+
+class CheckpointPair(TypedDict):
+    """The weights' hashes of the earlier and the later checkpoint."""
+
+    a: str
+    b: str
+
+
+class DriftTraceResult(NumberedResult):
+    """170, all of it. `weak`: questions with too small a gap; `reason`: why no head is named, or empty."""
+
+    kind: Literal["drift"]
+    alarm: TracedAlarm
+    subject: CheckpointPair
+    settings: Mapping[str, Any]
+    weak: int
+    halves: TraceHalves
+    named: list[CarryingHead]
+    together: RestoredShare | None
+    ceiling: RestoredShare | None
+    floor: RestoredShare | None
+    reason: str
+    heads: dict[str, float]
+    compared: list[ComparedHead]
+    control: RestoredShare | None
+
+
+# --- geometry --------------------------------------------------------------------------------------------------------
+
+
+class GeometrySubject(TypedDict):
+    """`constructs`: the hash of each set; `coordinates`: what identifies those of each."""
+
+    model: str
+    identity: Mapping[str, Any]
+    model_fingerprint: str
+    constructs: dict[str, str]
+    coordinates: dict[str, Mapping[str, Any]]
+
+
+class CoordinatesSubject(TypedDict):
+    model_fingerprint: str
+    suite_hash: str
+    coordinates: Mapping[str, Any]
+    snapshot: None
+
+
+class GeometryDetail(TypedDict, total=False):
+    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement; of 173 and 175 the shift that the
+    paper divides. Other keys are the metric's own.
+    """
+
+    distances: Vector
+    floor_mean: Vector
+    floor_sd: Vector
+    shift: float
+
+
+class GeometryRecord(StoredValue):
+    """One metric of one construct, or (null) over all of a set."""
+
+    detail: GeometryDetail
+
+    metric_id: str
+    suite: str
+    construct: str | None
+    label: str | None
+    family: Literal["G"]
+    subject: CoordinatesSubject
+    role: Literal["exploratory", "descriptive"]
+    direction: None
+    threshold: None
+    passed: None
+    evidence: list[str]
+    baseline: None
+    effect: None
+    published: PublishedNumber
+
+
+class MetricFormula(TypedDict):
+    formula: str
+
+
+class VariantPoints(TypedDict):
+    """`points` [output][axis], null for more axes than a map has; `without`: {why: outputs without a point}."""
+
+    method: str
+    persona: str | None
+    turn: int | None
+    points: Annotated[Matrix, Over("O A")] | None
+    without: dict[str, int]
+
+
+class ConstructPoints(TypedDict):
+    title: str
+    reference: Vector | None
+    reason: str | None
+    variants: dict[str, VariantPoints]
+
+
+class TextRatios(TypedDict):
+    """Distance of outputs over that of their texts."""
+
+    pairs: int
+    p95: float | None
+    maximum: float | None
+
+
+class ProjectionCheck(TypedDict):
+    ratios: TextRatios
+    paraphrases: NotRequired[StoredEstimate]  # of coordinates by an embedder
+
+
+class SetPoints(TypedDict):
+    """`check` null: coordinates are likelihoods."""
+
+    axes: list[str]
+    kind: str
+    deterministic: bool
+    scale: Mapping[str, Any]
+    check: ProjectionCheck | None
+    constructs: dict[str, ConstructPoints]
+
+
+class SetWithoutResult(TypedDict):
+    """Why a set does not apply."""
+
+    reason: str | None
+
+
+class PositionData(MetricFormula):
+    sets: dict[str, SetPoints | SetWithoutResult]
+
+
+class GeometryEnvelope(NumberedResult):
+    kind: Literal["geometry"]
+    subject: GeometrySubject
+    environment: Mapping[str, Any]
+    n: dict[str, int]
+    records: list[GeometryRecord]
+
+
+class PositionResult(GeometryEnvelope):
+    """171, all of it, with the points of every set."""
+
+    data: PositionData
+
+
+class GeometryMetricResult(GeometryEnvelope):
+    """172 to 178, all of it."""
+
+    data: MetricFormula
+
+
+class StoredCell(TypedDict):
+    """A trait by a method: `suites.geometry.matrix.MatrixCell`."""
+
+    trait: str
+    method: str
+    name: str
+    value: float | None
+    status: EstimateStatus
+    reason: str
+    published: float | None
+
+
+class VarianceComponents(TypedDict):
+    traits: list[str]
+    methods: list[str]
+    replicates: int
+    mean_squares: dict[str, float]
+    components: dict[str, float]
+
+
+class ScoreCorrelation(TypedDict):
+    """`first` and `second`: (trait, method)."""
+
+    first: Annotated[list[str], Over("2")]
+    second: Annotated[list[str], Over("2")]
+    kind: str
+    r: float | None
+    disattenuated: float | None
+
+
+class SetMatrix(TypedDict):
+    cells: list[StoredCell]
+    components: VarianceComponents | SetWithoutResult
+    correlations: list[ScoreCorrelation]
+
+
+class MatrixResult(GeometryEnvelope):
+    """179, all of it, by set."""
+
+    data: dict[str, SetMatrix]
+
+
+class AblatedHeadEffect(TypedDict):
+    quantity: str
+    estimate: float
+    low: float
+    high: float
+
+
+class GeometryHead(TypedDict):
+    head: str
+    kind: str
+    effects: list[AblatedHeadEffect]
+
+
+class TracedSet(TypedDict):
+    """`named`: {kind: heads}."""
+
+    constructs: int
+    recipe: str
+    heads: list[GeometryHead]
+    named: dict[str, list[str]]
+
+
+class GeometryTraceSubject(TypedDict):
+    model: str
+    identity: Mapping[str, Any]
+    model_fingerprint: str
+    constructs: dict[str, str]
+    settings: Mapping[str, Any]
+
+
+class GeometryTraceResult(NumberedResult):
+    """180, all of it, by set; `records` are none."""
+
+    kind: Literal["geometry"]
+    subject: GeometryTraceSubject
+    n: dict[str, int]
+    data: dict[str, TracedSet | SetWithoutResult]
+    records: list[GeometryRecord]
+
+
+# --- judging ---------------------------------------------------------------------------------------------------------
+
+
+class RubricName(TypedDict):
+    name: str
+    sha256: str
+
+
+class StoredRubric(RubricName):
+    kind: str
+
+
+class JudgeSubject(TypedDict):
+    """`judge` is the fingerprint."""
+
+    judge: str
+    judge_name: str
+    judge_identity: Mapping[str, Any]
+    rubric: StoredRubric
+
+
+class LabelledSubject(JudgeSubject):
+    labels_sha256: str
+
+
+class JudgedRun(TypedDict):
+    name: str
+    identity: Mapping[str, Any]
+    answers_sha256: str
+    suite: str
+    suite_hash: str
+
+
+class PairwiseSubject(JudgeSubject):
+    a: JudgedRun
+    b: JudgedRun
+
+
+class RankingSubject(JudgeSubject):
+    runs: dict[str, JudgedRun]
+
+
+class JudgingRecord(StoredEstimate):
+    metric_id: str
+    family: Literal["J"]
+    role: EstimateRole
+
+
+class BiasRecord(JudgingRecord):
+    published: NotRequired[PublishedNumber]  # of a kind of change
+
+
+class RankingRecord(JudgingRecord):
+    adjusted_p: NotRequired[float | None]  # of a difference
+
+
+class JudgingEnvelope(NumberedResult):
+    kind: Literal["judging"]
+    environment: Mapping[str, Any]
+
+
+class PairwiseCounts(TypedDict):
+    """Merged verdicts over `pairs`; `excluded` by reason."""
+
+    pairs: int
+    A: int
+    B: int
+    tie: int
+    invalid: int
+    excluded: dict[str, int]
+
+
+class StoredPairVerdict(TypedDict):
+    """`merged` is null where one of the two orders could not be read."""
+
+    item: str
+    item_hash: str
+    cluster: str
+    original: str | None
+    swapped: str | None
+    merged: Literal["A", "B", "tie"] | None
+    length_gap: float
+
+
+class PairwiseSettings(TypedDict):
+    most_invalid: float
+    most_flips: float
+
+
+class PairwiseData(TypedDict):
+    settings: PairwiseSettings
+    pairs: list[StoredPairVerdict]
+
+
+class PairwiseResult(JudgingEnvelope):
+    """181, all of it."""
+
+    subject: PairwiseSubject
+    n: PairwiseCounts
+    verdict: Literal["A", "B", "none"]
+    reasons: list[str]
+    exploratory: list[str]
+    data: PairwiseData
+    records: list[JudgingRecord]
+
+
+class LabelCounts(TypedDict):
+    labelled: int
+    raters: int
+    excluded: dict[str, int]
+
+
+class LabelledPeople(TypedDict):
+    """`prevalence` {label: share}; `ceiling`: why people agree too little, if they do."""
+
+    prevalence: dict[str, float]
+    raters: list[str]
+    ceiling: str | None
+
+
+class JudgeAgreementResult(JudgingEnvelope):
+    """182, all of it."""
+
+    subject: LabelledSubject
+    n: LabelCounts
+    deploy: bool
+    reasons: list[str]
+    data: LabelledPeople
+    records: list[JudgingRecord]
+
+
+class BiasCounts(TypedDict):
+    cases: int
+    perturbations: int
+
+
+class JudgeBiasResult(JudgingEnvelope):
+    """183, all of it; `data` is empty."""
+
+    subject: LabelledSubject
+    n: BiasCounts
+    found: list[str]
+    data: dict[str, None]
+    records: list[BiasRecord]
+
+
+class RankBounds(TypedDict):
+    best: int
+    worst: int
+
+
+class RankingSettings(TypedDict):
+    resamples: int
+    alpha: float
+    half_wins: bool
+
+
+class RankingData(TypedDict):
+    """`wins` [winner][loser]."""
+
+    settings: RankingSettings
+    systems: Annotated[list[str], Over("S")]
+    wins: Annotated[Matrix, Over("S S")]
+    ranks: dict[str, RankBounds]
+    excluded: dict[str, dict[str, int]]
+
+
+class RankingCounts(TypedDict):
+    systems: int
+    pairs: int
+    invalid: int
+
+
+class RankingResult(JudgingEnvelope):
+    """184, all of it."""
+
+    subject: RankingSubject
+    n: RankingCounts
+    exploratory: list[str]
+    data: RankingData
+    records: list[RankingRecord]
+
+
+class JudgePassport(StoredDocument):
+    """judge.json, all of it: `rubric` and `labels_sha256` are what the judge was compared by and with."""
+
+    kind: Literal["judge_passport"]
+    judge: str
+    identity: Mapping[str, Any]
+    rubric: RubricName
+    labels_sha256: str
+    n: int
+    kappa: float | None
+    ci: Annotated[Vector, Over("2")] | None
+    biases: list[str]
+    deploy: bool
+    reason: str
+
+
+# --- shadow ----------------------------------------------------------------------------------------------------------
+
+
+class DeployedJudge(TypedDict):
+    judge: str
+    rubric: str
+
+
+class ShadowSubject(TypedDict):
+    candidate: str
+    identity: Mapping[str, Any]
+    judge: DeployedJudge | None
+
+
+class ShadowSettings(TypedDict):
+    """`expected`: {detector: the rate that its findings are tested against, or null}."""
+
+    rate: float
+    budget: int
+    alpha: float
+    retention: int
+    opt_in: str
+    expected: dict[str, float | None]
+
+
+class WatchedDay(TypedDict):
+    """What one sees at the end of a day: items, successes and e so far."""
+
+    day: str
+    n: int
+    successes: int
+    e: float
+
+
+class ShadowData(TypedDict):
+    """`days` by metric; `redacted` {pattern: count}; `failing` {request: why}; `suite`: the folder of what failed."""
+
+    settings: ShadowSettings
+    days: dict[str, list[WatchedDay]]
+    redacted: dict[str, int]
+    failing: dict[str, list[str]]
+    suite: str | None
+
+
+class ShadowRecord(StoredEstimate):
+    """`alarm`: after how many items, null if never; `e_bh`: chosen among all metrics; `doubt`: why an alarm is no proof."""
+
+    metric_id: str
+    family: Literal["W"]
+    role: Literal["confirmatory", "exploratory"]
+    p0: float
+    alpha: float
+    e: float
+    e_largest: float
+    alarm: int | None
+    direction: Literal["above", "below", "equal"]
+    worse_is: Literal["above", "below"]
+    e_bh: bool
+    doubt: str | None
+
+
+class ShadowCounts(TypedDict):
+    """Of the last pass: requests, of which may be used, are in the sample, were asked, failed, were left; then of all passes."""
+
+    requests: int
+    opted_in: int
+    sampled: int
+    asked: int
+    failed: int
+    over_budget: int
+    recorded: int
+    judged: int
+    failing: int
+
+
+class ShadowResult(NumberedResult):
+    """189, all of it."""
+
+    kind: Literal["shadow"]
+    subject: ShadowSubject
+    environment: Mapping[str, Any]
+    n: ShadowCounts
+    alarms: list[str]
+    worse: list[str]
+    data: ShadowData
+    records: list[ShadowRecord]
+
+
+# --- how far certificates hold ---------------------------------------------------------------------------------------
+
+
+class CountedShare(TypedDict):
+    """With Wilson's interval."""
+
+    count: int
+    n: int
+    rate: float
+    ci95: Annotated[Vector, Over("2")]
+
+
+class PlantedClaim(TypedDict):
+    """`expected` {row: "pass", "not_pass" or "free"}, `reasons` {row: why}."""
+
+    truth: str
+    sentence: str
+    expected: dict[str, str]
+    reasons: dict[str, str]
+
+
+class ErrorRateCell(TypedDict):
+    """`met` null: nothing was declared."""
+
+    subject: str
+    row: str
+    prompts: int
+    expected: str
+    published_pass: CountedShare
+    verdict_pass: CountedShare
+    verdicts: dict[str, int]
+    met: bool | None
+
+
+class TierCounts(TypedDict):
+    counts: list[int]
+    certified: CountedShare
+
+
+class ErrorRates(TypedDict):
+    """`tiers` and `metric_passes` by subject and prompts, `certified` by truth and prompts; a pair is [published, verdict]."""
+
+    subjects: dict[str, PlantedClaim]
+    cells: list[ErrorRateCell]
+    tiers: dict[str, dict[str, TierCounts]]
+    certified: dict[str, dict[str, CountedShare]]
+    metric_passes: dict[str, dict[str, dict[str, Annotated[list[int], Over("2")]]]]
+
+
+class IntervalCoverageRow(TypedDict):
+    """`conservative`: why an interval is wider by construction, or null."""
+
+    metric: str
+    heads: str
+    n: int
+    interval: str
+    nominal: float
+    replicates: int
+    intervals: int
+    without: int
+    covered: int
+    above: int
+    below: int
+    share: float | None
+    wilson: Annotated[Vector, Over("2")] | None
+    mean_width: float | None
+    truth: float | None
+    estimate: float | None
+    conservative: str | None
+
+
+class IntervalCoverages(TypedDict):
+    coverage: list[IntervalCoverageRow]
+
+
+class ExperimentEnvelope(NumberedResult):
+    kind: Literal["experiment"]
+    subject: Mapping[str, Any]
+    n: dict[str, int]
+    records: list[StoredRecord]
+    inputs_sha256: dict[str, str]
+    environment: Mapping[str, Any]
+
+
+class ErrorRatesResult(ExperimentEnvelope):
+    """V1, all of it."""
+
+    data: ErrorRates
+
+
+class IntervalCoverageResult(ExperimentEnvelope):
+    """V2, all of it."""
+
+    data: IntervalCoverages
+
+
+# --- the certificate -------------------------------------------------------------------------------------------------
 
 
 class StoredGate(TypedDict):
@@ -1172,9 +2301,47 @@ CONTAMINATION: Mapping[str, type] = {
     "193": LossGaps,
     "194": Canaries,
 }
-WHOLE: Mapping[str, type] = {
-    "132": TracePairsResult,
-    "141": TraceResult,
-    "142": CarriersResult,
-}  # with a form of their own
-OPEN = (Certificate,)  # may have keys that their type does not know
+
+
+class ResultForm(NamedTuple):
+    """The form of a result: its kind, the type of all of it, and that of its `data` where the first leaves that open."""
+
+    kind: str
+    whole: type
+    data: type | None = None
+
+
+WHOLE: Mapping[str, ResultForm] = {  # with a form of their own
+    "132": ResultForm("behaviour", TracePairsResult),
+    "141": ResultForm("behaviour", TraceResult),
+    "142": ResultForm("behaviour", CarriersResult),
+    "151": ResultForm("regression_gate", RegressionGateResult),
+    "160": ResultForm("drift", DriftManifest),
+    **dict.fromkeys(map(str, range(161, 169)), ResultForm("drift", DriftResult)),
+    "169": ResultForm("drift", DriftStatusResult),
+    "170": ResultForm("drift", DriftTraceResult),
+    "171": ResultForm("geometry", PositionResult),
+    **dict.fromkeys(map(str, range(172, 179)), ResultForm("geometry", GeometryMetricResult)),
+    "179": ResultForm("geometry", MatrixResult),
+    "180": ResultForm("geometry", GeometryTraceResult),
+    "181": ResultForm("judging", PairwiseResult),
+    "182": ResultForm("judging", JudgeAgreementResult),
+    "183": ResultForm("judging", JudgeBiasResult),
+    "184": ResultForm("judging", RankingResult),
+    "189": ResultForm("shadow", ShadowResult),
+    "V1": ResultForm("experiment", ErrorRatesResult),
+    "V2": ResultForm("experiment", IntervalCoverageResult),
+}
+NUMBERED: Mapping[str, ResultForm] = {  # by number; those of calibrations are whatever is registered
+    **{number: ResultForm("measurement", Result, data) for number, data in MEASUREMENTS.items()},
+    **{number: ResultForm("behaviour", SuitesResult, data) for number, data in BEHAVIOUR.items()},
+    **{number: ResultForm("contamination", ContaminationResult, data) for number, data in CONTAMINATION.items()},
+    **WHOLE,
+}
+NAMED: Mapping[str, ResultForm] = {  # by kind: of calibrations, and of files that have no number
+    "calibration": ResultForm("calibration", Result, CalibrationData),
+    "certificate": ResultForm("certificate", Certificate),
+    "judge_passport": ResultForm("judge_passport", JudgePassport),
+    "drift_comparison": ResultForm("drift_comparison", DriftComparison),
+}
+OPEN = (Certificate, ComparedDetail, GeometryDetail)  # may have keys that their type does not know

@@ -188,11 +188,12 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     write_text(path, _joined(lines | _lines({DIGEST: digest})))
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path, form: str | None = None) -> dict[str, Any]:
     """Read one result file; ResultError if it is not as this version wrote it, DiskError if it cannot be read at all.
 
     Refused are JSON that is none (NaN, a key twice, integers of more than 64 bits, nesting or size without end), another
-    schema, an edited content, another form than that of its number, and a number that its name does not have.
+    schema, an edited content, another form than that of its number, and a number that its name does not have. `form`: the number
+    that it has to have, where its name says none, or the kind of what has no number.
     """
     text = _text(path)
     document = _parsed(path, text)
@@ -205,10 +206,19 @@ def read(path: Path) -> dict[str, Any]:
     as_written = line is not None and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
     if not as_written or document[DIGEST] not in _sound:
         _require_sound(path, document, as_written)
-    stem = NUMBER.match(Path(path).name)
-    if stem and (own := document.get("number")) is not None and own != stem[1]:
-        raise ResultError(path, f"is result {_shown(str(own))} under the name of {stem[1]}")
+    _require_name(path, document, form)
     return document
+
+
+def _require_name(path: Path, document: Mapping[str, Any], form: str | None) -> None:
+    """ResultError unless a document is what its name, or its reader, says that it is."""
+    stem, own = NUMBER.match(Path(path).name), document.get("number")
+    if stem and own != stem[1]:
+        said = "has no number" if own is None else f"is result {_shown(str(own))}"
+        raise ResultError(path, f"{said} under the name of {stem[1]}")
+    if form is not None and form not in (own, document.get("kind")):
+        wanted = f"result {form}" if form[0].isdigit() else form.replace("_", " ")
+        raise ResultError(path, f"is no {wanted}")
 
 
 def _require_sound(path: Path, document: Mapping[str, Any], as_written: bool) -> None:

@@ -132,7 +132,7 @@ def heads_between(places: Sequence[LocatedSnapshot], subject: Mapping[str, Mappi
     folders = dict.fromkeys(one.folder.resolve() for one in places)
     found = []
     for path in sorted(path for folder in folders for path in folder.glob(f"trace/*/{drift_trace.FILE}")):
-        document = results_io.read(path)
+        document = drift_trace.read(path)
         if document["subject"] == wanted and None not in wanted.values():
             named = [one["head"] for one in document["named"]]
             rest = {key: document[key] for key in ("alarm", "together", "control", "compared")}

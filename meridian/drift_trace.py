@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import yaml
@@ -22,10 +22,11 @@ from circuits.circuit import parse_head
 from meridian import commandline
 from meridian.context import RunContext
 from meridian.training import tuning
+from result_types import ComparedHead, DriftTraceResult, RestoredShare
 from results_io import UserError
 from suites import abstention, declaration, lock, runner
 from suites.bridge import hypothesis, pairing, stored_pairs
-from suites.drift import centroid, corpus, hedging, length, refusal, schedule, series_record, silent_update
+from suites.drift import analysis, centroid, corpus, hedging, length, refusal, schedule, series_record, silent_update
 from suites.drift.corpus import Corpus
 from suites.drift.cross_checkpoint import CrossCheckpoint, NextTokenQuestion, Restored
 from suites.drift.snapshot import ZERO
@@ -73,8 +74,14 @@ class Change:
 def alarms(folder: Path) -> list[Alarm]:
     """The alarms on record in order, those about what is said on an axis."""
     paths = {path.stem.removeprefix("manifest-"): path for path in folder.glob("manifest-*.json")}
-    rows = [(one, row) for one in schedule.in_order(list(paths)) for row in results_io.read(paths[one])["alarms"]]
+    read = {one: analysis.read(paths[one]) for one in schedule.in_order(list(paths))}
+    rows = [(one, row) for one, manifest in read.items() for row in manifest["alarms"]]
     return [Alarm(one, row["axis"], row["name"]) for one, row in rows if row["p"] is not None]
+
+
+def read(path: Path) -> DriftTraceResult:
+    """The result of a trace. ResultError if it is none, or not as it was written."""
+    return cast(DriftTraceResult, results_io.read(path, NUMBER))
 
 
 def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
@@ -153,7 +160,7 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
         "control": control,
     }
     results_io.write(own / FILE, document)
-    for line in sentences(document):
+    for line in sentences(cast(DriftTraceResult, document)):
         say(line)
     return TRACED
 
@@ -459,7 +466,7 @@ def gap_of(opened: Mapping[str, LocalModel], asked: Sequence[NextTokenQuestion])
     return np.array(differences[0]) - np.array(differences[1])
 
 
-def sentences(document: Mapping[str, Any]) -> list[str]:
+def sentences(document: DriftTraceResult) -> list[str]:
     """The trace in lines, for the person who watches."""
     halves = document["halves"]
     counts = f"{halves['discovery']['questions']} texts to name heads, {halves['confirmation']['questions']} to confirm"
@@ -476,7 +483,7 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     return [*lines, *parts]
 
 
-def closing(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+def closing(compared: Sequence[ComparedHead]) -> list[str]:
     """Heads gained, lost and changed, each with its part before and after."""
     lines = ["What heads add to the answer directly, as a share of the change:"]
     for became in ("gained", "lost", "changed"):
@@ -485,6 +492,8 @@ def closing(compared: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _shown(share: Mapping[str, Any]) -> str:
+def _shown(share: RestoredShare | None) -> str:
+    if share is None:
+        return "unknown"
     ends = share["interval"]
     return f"{share['value']:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends else "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import results_io
 from calibrations import calibrate, preconditions
@@ -15,7 +15,7 @@ from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import percentile_interval
-from result_types import RATES
+from result_types import RATES, EstimateRecord, FailureMode, FailureModeResult
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
@@ -191,7 +191,7 @@ class RunFolder:
         return task.parent / SUITES, task.parent.parent / SUITES
 
     @property
-    def suites(self) -> Mapping[str, Mapping[str, Any]]:
+    def suites(self) -> Mapping[str, FailureModeResult]:
         """Results of failure modes (101 on) of the same weights, by number: those in `suites` beside the run's task.
 
         Empty if there are none. A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as
@@ -205,11 +205,11 @@ class RunFolder:
         return self._suites[0]
 
     @cached_property
-    def _suites(self) -> tuple[Path | None, Mapping[str, Mapping[str, Any]]]:
+    def _suites(self) -> tuple[Path | None, Mapping[str, FailureModeResult]]:
         weights = self.certificate["subject"]["model_sha256"]
         for folder in self.suite_folders:
             documents = suite_documents(folder).items()
-            if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
+            if found := {n: d for n, d in documents if d["subject"]["identity"].get("weights") == weights}:
                 return folder, found
         return None, {}
 
@@ -246,7 +246,7 @@ def carriers_of(run: RunFolder) -> list[FailureHead]:
     return found
 
 
-def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+def failure_rates(documents: Mapping[str, FailureModeResult]) -> Iterator[tuple[FailureMode, EstimateRecord]]:
     """Every failure rate in the results of suites that has a value: (the data of its failure mode, its record)."""
     for document in documents.values():
         for record in document["records"]:
@@ -254,7 +254,7 @@ def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[
                 yield document["data"], record
 
 
-def suite_documents(folder: Path) -> dict[str, dict[str, Any]]:
+def suite_documents(folder: Path) -> dict[str, FailureModeResult]:
     """The results of behavioural suites in `folder`, by number, those that are there."""
     paths = {number: results_io.find(folder, number) for number in RATES}
-    return {number: results_io.read(path) for number, path in paths.items() if path}
+    return {number: cast(FailureModeResult, results_io.read(path)) for number, path in paths.items() if path}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pandas as pd
 
@@ -14,6 +14,7 @@ import results_io
 from meridian.figures import behaviour
 from meridian.finding import Drawing
 from meridian.run_folder import failure_rates, suite_documents
+from result_types import FailureModeResult, TracePairsResult
 from results_io import UserError
 
 PAIRS = "132"
@@ -26,7 +27,7 @@ class SuiteFolder:
     path: Path
 
     @cached_property
-    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+    def documents(self) -> Mapping[str, FailureModeResult]:
         """Results of failure modes (101 on), by number, those that are there."""
         return suite_documents(self.path)
 
@@ -36,8 +37,8 @@ class SuiteFolder:
         columns = ("suite", "mode", "n", "rate", "low", "high", "gate", "passed")
         rows = []
         for data, record in failure_rates(self.documents):
-            interval = record["ci"] or {}
-            rate = (record["n"], record["value"], interval.get("low"), interval.get("high"))
+            ci = record["ci"]
+            rate = (record["n"], record["value"], ci and ci["low"], ci and ci["high"])
             rows.append((record["suite"], data["title"], *rate, record["threshold"], record["passed"]))
         return pd.DataFrame(rows, columns=list(columns)).set_index("suite")
 
@@ -56,7 +57,7 @@ class SuiteFolder:
     def pairs(self) -> pd.DataFrame:
         """Failing prompts beside passing ones, which task=failures traces: `clean` passes, `corrupted` fails."""
         path = results_io.find(self.path, PAIRS)
-        groups = [] if path is None else results_io.read(path)["data"]["groups"]
+        groups = [] if path is None else cast(TracePairsResult, results_io.read(path))["data"]["groups"]
         rows = [{"suite": group["suite"], **pair} for group in groups for pair in group["pairs"]]
         wanted = ("suite", "clean", "corrupted", "answer", "wrong", "clean_logit_diff", "corrupted_logit_diff")
         return pd.DataFrame(rows, columns=list(wanted))

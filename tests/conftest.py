@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 
@@ -13,7 +14,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +25,9 @@ from jaxtyping import install_import_hook
 from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import result_schemas
+import results_io
 
 QUICK = "not slow"  # `make test`
 # where annotated types and shapes are checked at every call
@@ -91,6 +95,21 @@ def configuration_files_are_parsed_once() -> Iterator[None]:
         return pickle.loads(known[key])
 
     with mock.patch.object(OmegaConf, "load", load):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def results_have_the_form_of_their_number() -> Iterator[None]:
+    """Whatever the project's own code writes in a test is of the form that the reader asks for; a test may write otherwise."""
+    write, tests = results_io.write, Path(__file__).parent
+
+    def checked(path: Path, document: Mapping[str, Any]) -> None:
+        write(path, document)
+        if tests not in Path(sys._getframe(1).f_code.co_filename).parents:
+            stored = {"schema_version": results_io.SCHEMA_VERSION, results_io.DIGEST: "", **document}
+            assert (fault := result_schemas.fault(json.loads(results_io.dumps(stored)))) is None, f"{path} {fault}"
+
+    with mock.patch.object(results_io, "write", checked):
         yield
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import results_io
 from results_io import UserError
+from tests.result_samples import completed
 
 DOCUMENT = {"number": "02", "data": {"b": [1.5, 2.0], "a": None}, "records": []}
 DOCUMENT_TEXT = """{
@@ -77,10 +78,10 @@ def test_nan_and_infinity_are_refused_and_nothing_is_written(missing, place, tmp
 
 
 def test_write_then_read_returns_the_document_with_its_schema(tmp_path) -> None:
-    path = tmp_path / "model" / "task" / "02_activation_patching.json"
-    results_io.write(path, DOCUMENT)
-    digest = hashlib.sha256(results_io.dumps({"schema_version": 1, **DOCUMENT}).encode()).hexdigest()
-    assert results_io.read(path) == {"schema_version": 1, "content_sha256": digest, **DOCUMENT}
+    path, document = tmp_path / "model" / "task" / "02_activation_patching.json", completed("02")
+    results_io.write(path, document)
+    digest = hashlib.sha256(results_io.dumps({"schema_version": 1, **document}).encode()).hexdigest()
+    assert results_io.read(path) == {"schema_version": 1, "content_sha256": digest, **document}
     assert path.stat().st_mode & 0o777 == 0o644
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     first = path.read_bytes()

@@ -11,6 +11,7 @@ from rich.table import Table
 import results_io
 from meridian.context import RunContext
 from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_of, take_with
+from result_types import DriftManifest, ManifestContent
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -96,13 +97,13 @@ def analyse(context: RunContext, folder: Path) -> int:
     manifest = analysis.analyse(folder, analysed_by(settings_of(context)), context.seed)
     if manifest["registered"]:
         registration.write_decisions(folder, manifest["registered"], snapshot.now())
-    manifests = [results_io.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
+    manifests = [analysis.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
     context.reporter.console.print(alarm_table(manifests))
     context.reporter.say(f"Results {folder} ({series_record.NAME}, manifest-<id>.json, 161 to 169)")
     return analysis.exit_code(manifest)
 
 
-def alarm_table(manifests: list[dict[str, Any]]) -> Table:
+def alarm_table(manifests: list[DriftManifest]) -> Table:
     """One row an alarm, and one for each snapshot without."""
     table = Table(title="Alarms", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name in ("snapshot", "metric", "axis", "change", "p adj.", "why"):
@@ -124,7 +125,7 @@ def alarm_table(manifests: list[dict[str, Any]]) -> Table:
 
 def build(context: RunContext, folder: Path) -> int:
     """The site, from the manifests of a series, or from one that was published. Says where its first page is."""
-    from suites.drift import series_record, site, snapshot
+    from suites.drift import analysis, series_record, site, snapshot
 
     settings = context.settings
     if settings["manifest"]:
@@ -135,7 +136,7 @@ def build(context: RunContext, folder: Path) -> int:
         paths = sorted(folder.glob("manifest-*.json"))
         series = series_record.read(folder / series_record.NAME)
         series_record.require_whole(folder, series)
-        manifests = [_published(results_io.read(path)) for path in paths]
+        manifests = [site.downloads.content(analysis.read(path)) for path in paths]
         heads = {one.id: series_record.head(series, one.id) for one in series.finished}
         source = site.SiteSource(folder.name, in_order(manifests), heads, commit())
         out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
@@ -156,12 +157,7 @@ def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
     return [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
 
 
-def _published(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest as pages are made of it: without what a stored result has beside its content."""
-    return {key: value for key, value in document.items() if key not in (results_io.DIGEST, "schema_version")}
-
-
-def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_order(manifests: list[ManifestContent]) -> list[ManifestContent]:
     """Manifests from the earliest to the latest."""
     from suites.drift import schedule
 

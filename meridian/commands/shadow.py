@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.table import Table
 
@@ -14,6 +14,7 @@ import results_io
 from meridian import overrides
 from meridian.commands import drift, judge
 from meridian.context import RunContext
+from result_types import ShadowResult
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _finish(
     by = None if deployed is None else {"judge": deployed.fingerprint, "rubric": deployed.rubric.sha256}
     subject = {"candidate": model.name, "identity": dict(model.identity), "judge": by}
     path, worse = results.write(folder, opened.stream, done, settings, subject, None if target is None else target.name)
-    context.reporter.console.print(table(results_io.read(path)))
+    context.reporter.console.print(table(read(path)))
     if target is not None:
         context.reporter.say(
             f"What failed, with its siblings: python run.py suite=file suite.path={target}{context.choice('model', 'results')}"
@@ -150,7 +151,12 @@ def _finish(
     return ALARM if worse else QUIET
 
 
-def table(document: Mapping[str, Any]) -> Table:
+def read(path: Path) -> ShadowResult:
+    """189. ResultError if it is none, or not as it was written."""
+    return cast(ShadowResult, results_io.read(path, "189"))
+
+
+def table(document: ShadowResult) -> Table:
     """One row a metric: the share seen, the rate it is tested against, e, and after how many items it alarmed."""
     shown = Table(title="Shadow", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name in ("metric", "n", "share", "against", "direction", "e", "alarm after"):

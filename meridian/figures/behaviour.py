@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import results_io
 from meridian import run_folder
 from meridian.figures.values import Curves, EstimateMark, Figure, Forest, Series
 from meridian.run_folder import RunFolder
+from result_types import (
+    ChoiceLikelihoods,
+    EstimateRecord,
+    FailureMode,
+    FailureModeResult,
+    RiskCoverageCurve,
+    SuiteSummary,
+)
 
 GRID = tuple(step / 20 for step in range(1, 21))  # shares answered that a curve is drawn at
 
@@ -33,16 +40,16 @@ def of_suites(folder: Path) -> Iterator[Figure]:
         yield rates
     path = results_io.find(folder, LIKELIHOOD)
     if path is not None:
-        yield from risk_coverages(results_io.read(path))
+        yield from risk_coverages(results_io.read(path)["data"])
 
 
-def risk_coverages(found: Mapping[str, Any]) -> Iterator[Curves]:
+def risk_coverages(data: ChoiceLikelihoods) -> Iterator[Curves]:
     """Risk among the answers that the model is surest of, against the share answered: a curve for each suite of result 121."""
     from suites.results import LIKELIHOOD
 
-    if not found["data"]["risk_coverage"]:
+    if not data["risk_coverage"]:
         return
-    sla, thresholds = found["data"].get("sla"), found["data"].get("threshold", {})
+    sla, thresholds = data["sla"], data["threshold"]
     held = [f"{name} above {_shown(one['threshold'])}" for name, one in thresholds.items() if one.get("holds")]
     promise = (
         ""
@@ -61,12 +68,12 @@ def risk_coverages(found: Mapping[str, Any]) -> Iterator[Curves]:
         x=tuple(f"{share:.2f}" for share in GRID),
         series=tuple(
             Series(name, tuple(_risk_at(curve, share) for share in GRID))
-            for name, curve in sorted(found["data"]["risk_coverage"].items())
+            for name, curve in sorted(data["risk_coverage"].items())
         ),
     )
 
 
-def _risk_at(curve: Mapping[str, Any], share: float) -> float | None:
+def _risk_at(curve: RiskCoverageCurve, share: float) -> float | None:
     """The risk at the smallest coverage of the curve that is at least `share`."""
     return next((risk for at, risk in zip(curve["coverage"], curve["risk"], strict=True) if at >= share - 1e-9), None)
 
@@ -75,7 +82,7 @@ def _shown(threshold: float | None) -> str:
     return "any confidence" if threshold is None else f"{threshold:.2f}"
 
 
-def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
+def failure_rates(documents: Mapping[str, FailureModeResult]) -> Forest:
     """The failure rates of results 101 to 116, by number, each with its own gate."""
     from suites.judgement import VERDICT_FROM  # imported here: the suites' statistics take a while
 
@@ -91,7 +98,7 @@ def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
     )
 
 
-def gate_verdict(record: Mapping[str, Any], suite: Mapping[str, Any]) -> str | None:
+def gate_verdict(record: EstimateRecord, suite: SuiteSummary | None) -> str | None:
     """What became of a failure rate's gate; None without a gate. `suite`: the stored one that the record is about.
 
     `passed` is None for an interval that holds the gate, and also where nothing may be said (`suites.results.gate`): too few
@@ -101,18 +108,18 @@ def gate_verdict(record: Mapping[str, Any], suite: Mapping[str, Any]) -> str | N
         return None
     if record["passed"] is not None:
         return "pass" if record["passed"] else "fail"
-    distrusted = (suite.get("gate") or {}).get("distrust") is not None
+    distrusted = suite is not None and suite["gate"] is not None and suite["gate"]["distrust"] is not None
     return "insufficient" if distrusted or record["ci"] is None else "inconclusive"
 
 
-def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> EstimateMark:
-    interval = record["ci"] or {}
+def _rate(data: FailureMode, record: EstimateRecord) -> EstimateMark:
+    ci, suite = record["ci"], record["suite"] or "all suites"
     return EstimateMark(
-        record["suite"],
+        suite,
         record["value"],
-        interval.get("low"),
-        interval.get("high"),
-        gate_verdict(record, data["suites"].get(record["suite"], {})),
+        ci and ci["low"],
+        ci and ci["high"],
+        gate_verdict(record, data["suites"].get(suite)),
         group=f"{data['mode']} {data['title']}",
         below=record["threshold"],
     )

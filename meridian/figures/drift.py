@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from meridian.figures.values import Curves, Series
+from result_types import DriftManifest, SeriesPoint
 
 MANIFESTS = "manifest-*.json"  # of a series, one for each snapshot
-Point = Mapping[str, Any]
 
 
-def build(manifest: Mapping[str, Any]) -> Iterator[Curves]:
+def build(manifest: DriftManifest) -> Iterator[Curves]:
     """One figure for each metric of the series that has a value; a missing one is a gap in its curve."""
-    history: list[Point] = manifest["history"]
+    history = manifest["history"]
     for name in dict.fromkeys(point["name"] for point in history):
         own = [point for point in history if point["name"] == name]
         if any(point["value"] is not None for point in own):
             yield _curves(name, own, manifest)
 
 
-def _curves(name: str, own: list[Point], manifest: Mapping[str, Any]) -> Curves:
+def _curves(name: str, own: Sequence[SeriesPoint], manifest: DriftManifest) -> Curves:
     snapshots = manifest["snapshots"]
     series = []
     for axis in dict.fromkeys(point["axis"] for point in own):
         at = {point["snapshot"]: point for point in own if point["axis"] == axis}
-        columns = [tuple(at.get(one, {}).get(side) for one in snapshots) for side in ("value", "low", "high")]
+        points = [at.get(one) for one in snapshots]
+        columns = [tuple(point and point[side] for point in points) for side in ("value", "low", "high")]
         series.append(Series(axis, *columns))
     said = name.replace("_", " ")
     return Curves(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import scipy
@@ -12,6 +12,15 @@ import scipy
 import results_io
 from meridian.figures.values import Curves, EstimateMark, Figure, Forest, HeatMap, MapArrow, OutputMap, Series
 from meridian.run_folder import RunFolder
+from result_types import (
+    ConstructPoints,
+    GeometryEnvelope,
+    GeometryRecord,
+    MatrixResult,
+    PositionResult,
+    SetPoints,
+    StoredCell,
+)
 from results_io import UserError
 from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
 
@@ -29,26 +38,41 @@ SHARED = {  # metrics whose overall estimate is of squares: it is shown as a dis
 }
 
 
-def documents(folder: Path) -> dict[str, Mapping[str, Any]]:
+def documents(folder: Path) -> dict[str, GeometryEnvelope]:
     """The results of geometry in a folder, by number. UserError if there are none."""
     numbers = [metric.NUMBER for metric in findings.METRICS] + [mtmm.NUMBER]
     found = {number: path for number in numbers if (path := results_io.find(folder, number)) is not None}
     if position.NUMBER not in found:
         raise UserError(f"{folder} has no result 171; give the folder of a run of geometry=all")
-    return {number: results_io.read(path) for number, path in found.items()}
+    return {number: cast(GeometryEnvelope, results_io.read(path)) for number, path in found.items()}
+
+
+def points(found: Mapping[str, GeometryEnvelope]) -> dict[str, SetPoints]:
+    """What 171 has to draw, by set; nothing of sets that do not apply. UserError for points of other axes than the set's."""
+    sets = cast(PositionResult, found[position.NUMBER])["data"]["sets"]
+    drawn = {name: cast(SetPoints, one) for name, one in sets.items() if "constructs" in one}
+    for name, one in drawn.items():
+        if one["axes"] and any(len(point) != len(one["axes"]) for point in _every_point(one)):
+            raise UserError(f"result 171 has points of {name} that are not on its axes; run geometry again")
+    return drawn
+
+
+def _every_point(shown: SetPoints) -> Iterator[Sequence[float]]:
+    for data in shown["constructs"].values():
+        yield from () if data["reference"] is None else (data["reference"],)
+        for variant in data["variants"].values():
+            yield from variant["points"] or ()
 
 
 def build(folder: Path) -> Iterator[Figure]:
     """Every figure that the results in a folder allow."""
     found = documents(folder)
-    for name, shown in found[position.NUMBER]["data"]["sets"].items():
-        if "constructs" not in shown:
-            continue
+    for name, shown in points(found).items():
         yield from maps(name, shown)
         yield from drift(name, found[turns.NUMBER])
         yield from compared(name, found)
     if mtmm.NUMBER in found:
-        for name, data in found[mtmm.NUMBER]["data"].items():
+        for name, data in cast(MatrixResult, found[mtmm.NUMBER])["data"].items():
             yield matrix(name, data["cells"])
 
 
@@ -57,12 +81,11 @@ def of_run(run: RunFolder) -> Iterator[Figure]:
     folder = run.geometry_folder
     if folder is None:
         return
-    shown = documents(folder)[position.NUMBER]["data"]["sets"]
-    unasked = {f"matrix_{name}" for name, data in shown.items() if "constructs" not in data}
-    yield from (figure for figure in build(folder) if figure.name not in unasked)
+    applied = {f"matrix_{name}" for name in points(documents(folder))}
+    yield from (one for one in build(folder) if not one.name.startswith("matrix_") or one.name in applied)
 
 
-def maps(name: str, shown: Mapping[str, Any]) -> Iterator[OutputMap]:
+def maps(name: str, shown: SetPoints) -> Iterator[OutputMap]:
     """The constructs in their first two declared axes; those with the largest framed shift first."""
     if len(shown["axes"]) < 2:
         return
@@ -71,7 +94,7 @@ def maps(name: str, shown: Mapping[str, Any]) -> Iterator[OutputMap]:
     yield from found[:MAPS]
 
 
-def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any]) -> OutputMap | None:
+def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> OutputMap | None:
     plain = {
         k: v for k, v in data["variants"].items() if v["points"] and v["method"] != "turns"
     }  # they have a figure of their own
@@ -123,7 +146,7 @@ def outline(points: np.ndarray) -> np.ndarray:
         return points[np.argsort(points[:, 0], kind="stable")][[0, -1]]
 
 
-def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
+def matrix(name: str, cells: Sequence[StoredCell]) -> HeatMap:
     """Table 179: cells without a value are hatched and say why, and are never a colour."""
     by_place = {(cell["trait"], cell["method"]): cell for cell in cells}
 
@@ -150,14 +173,17 @@ def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
     )
 
 
-def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
+def drift(name: str, document: GeometryEnvelope) -> Iterator[Curves]:
     """Distance from turn 0 by turn, mean over constructs, over what the noise of repeats alone would walk."""
-    records = [r for r in document["records"] if r["suite"] == name and r.get("construct")]
-    live = [r["detail"] for r in records if r["status"] == "ok" and "distances" in r["detail"]]
-    if not live or len({len(one["distances"]) for one in live}) > 1:
+    live = [r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok"]
+    live = [
+        (one["distances"], one["floor_mean"], one["floor_sd"])
+        for one in live
+        if "distances" in one and "floor_mean" in one and "floor_sd" in one
+    ]
+    if not live or len({len(part) for one in live for part in one}) > 1:
         return
-    distances = np.array([one["distances"] for one in live])
-    still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
+    distances, still, spread = np.moveaxis(np.array(live), 1, 0)
     half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
     middle = still.mean(0)
     series = [
@@ -178,12 +204,12 @@ def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
     )
 
 
-def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Forest]:
+def compared(name: str, found: Mapping[str, GeometryEnvelope]) -> Iterator[Forest]:
     """The paper's number beside the estimate, metric by metric, both as distances."""
     rows = []
     for number, title in SHARED.items():
-        for record in found.get(number, {"records": ()})["records"]:
-            if record["suite"] != name or record.get("construct") or record["status"] in ("not_applicable", "off"):
+        for record in found[number]["records"] if number in found else ():
+            if record["suite"] != name or record["construct"] or record["status"] in ("not_applicable", "off"):
                 continue
             squared = record["unit"] == paraphrase.SQUARED
             group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
@@ -207,7 +233,7 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
         )
 
 
-def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], group: str) -> EstimateMark:
+def _published(record: GeometryRecord, records: Sequence[GeometryRecord], group: str) -> EstimateMark:
     """The paper's number as a distance; PSS and LDS, which are ratios, as their numerators, means over constructs."""
     if not record["metric_id"].startswith((f"{framing.ID}.", f"{languages.ID}.")):
         return EstimateMark("published", record["published"]["value"], group=group)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from meridian.figures.values import EstimateMark, Forest
+from result_types import JudgeAgreementResult, JudgingRecord, PairwiseResult, RankingResult
 
-Documents = Mapping[str, Mapping[str, Any]]  # path below the folder of judging: the result
+Agreements = Mapping[str, JudgeAgreementResult]  # by path below the folder of judging
+Pairwise = Mapping[str, PairwiseResult]
+Rankings = Mapping[str, RankingResult]
 
 
 def name_of(file: str) -> str:
@@ -16,14 +18,14 @@ def name_of(file: str) -> str:
     return Path(file).parts[0] if len(Path(file).parts) > 1 else "judge"
 
 
-def build(agreements: Documents, pairwise: Documents, rankings: Documents) -> Iterator[Forest]:
+def build(agreements: Agreements, pairwise: Pairwise, rankings: Rankings) -> Iterator[Forest]:
     """Kappa of every judge (182), win rates (181), strengths of systems (184); none of what nobody asked."""
     for made in (_kappas(agreements), _win_rates(pairwise), _strengths(rankings)):
         if made.rows:
             yield made
 
 
-def _kappas(agreements: Documents) -> Forest:
+def _kappas(agreements: Agreements) -> Forest:
     rows = [
         _row(record, name_of(file), "pass" if one["deploy"] else "fail")
         for file, one in agreements.items()
@@ -42,9 +44,9 @@ def _kappas(agreements: Documents) -> Forest:
     )
 
 
-def _win_rates(pairwise: Documents) -> Forest:
+def _win_rates(pairwise: Pairwise) -> Forest:
     rows = [
-        _row(record, " against ".join(one["subject"][side]["name"] for side in "ab"), None, name_of(file))
+        _row(record, f"{one['subject']['a']['name']} against {one['subject']['b']['name']}", None, name_of(file))
         for file, one in pairwise.items()
         for record in one["records"]
         if record["metric_id"].endswith(".win_rate")
@@ -61,7 +63,7 @@ def _win_rates(pairwise: Documents) -> Forest:
     )
 
 
-def _strengths(rankings: Documents) -> Forest:
+def _strengths(rankings: Rankings) -> Forest:
     rows = [
         _row(record, record["metric_id"].partition(".elo.")[2], None, name_of(file))
         for file, one in rankings.items()
@@ -79,6 +81,6 @@ def _strengths(rankings: Documents) -> Forest:
     )
 
 
-def _row(record: Mapping[str, Any], label: str, verdict: str | None, group: str = "") -> EstimateMark:
-    ci = record["ci"] or {}
-    return EstimateMark(label, record["value"], ci.get("low"), ci.get("high"), verdict, group=group)
+def _row(record: JudgingRecord, label: str, verdict: str | None, group: str = "") -> EstimateMark:
+    ci = record["ci"]
+    return EstimateMark(label, record["value"], ci and ci["low"], ci and ci["high"], verdict, group=group)

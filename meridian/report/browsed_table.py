@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from calibrations.number_format import interval_text, three_digits
 from meridian.report.sources import FieldSource
+from result_types import StoredValue
 
 Number = float | int | None
 DECIMALS = 8  # of a stored number that are not rounding
@@ -41,12 +40,12 @@ class BrowsedTable:
             raise ValueError(f"the table {self.name} has rows or filters that do not fit {self.columns}; mend them")
 
 
-def estimate(record: Mapping[str, Any], source: FieldSource) -> TableCell:
+def estimate(record: StoredValue, source: FieldSource) -> TableCell:
     """The value of a record with its interval: "0.12 [0.08, 0.16]"; its status in words where it has none."""
-    value, ci = record["value"], record["ci"] or {}
+    value, ci = record["value"], record["ci"]
     if value is None:
-        return TableCell(str(record.get("status") or "no value").replace("_", " "), note=record.get("reason") or "")
-    return TableCell(_shown(value) + interval_text(ci.get("low"), ci.get("high"), _shown), value, source)
+        return TableCell(record["status"].replace("_", " "), note=record["reason"])
+    return TableCell(_shown(value) + interval_text(ci and ci["low"], ci and ci["high"], _shown), value, source)
 
 
 def plain(value: Number, source: FieldSource | None = None) -> TableCell:

@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import results_io
 from meridian.figures import drift
 from meridian.report.browsed_table import BrowsedTable, TableCell, plain
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource
+from result_types import DriftAlarm, DriftManifest, ManifestRow
 from results_io import UserError
+from suites.drift import analysis
 
-Manifests = Mapping[str, Mapping[str, Any]]  # file: manifest, from the earliest snapshot
+Manifests = Mapping[str, DriftManifest]  # by file, from the earliest snapshot
 
 
 def of(folder: Path, title: str) -> FolderPage:
     """The page of the series in `folder`. UserError if it was not analysed; ResultError if a manifest cannot be read."""
-    read = {path.name: results_io.read(path) for path in sorted(Path(folder).glob(drift.MANIFESTS))}
+    paths = sorted(Path(folder).glob(drift.MANIFESTS))
+    read = {path.name: analysis.read(path) for path in paths}
     if not read:
         raise UserError(f"{folder} has no manifest of drift; run python run.py drift do=analyse series={title} first")
-    order = max(read.values(), key=lambda one: len(one["snapshots"]))["snapshots"]
-    found = dict(sorted(read.items(), key=lambda item: order.index(item[1]["snapshot"])))
+    order = max((one["snapshots"] for one in read.values()), key=len)
+    places = {one: place for place, one in enumerate(order)}
+    found = dict(sorted(read.items(), key=lambda item: places.get(item[1]["snapshot"], len(order))))
     file, last = list(found.items())[-1]
     alarms = sum(bool(one["alarms"]) for one in found.values())
     against = f", compared with {last['previous']}" if last["previous"] else ", with nothing to compare it with"
@@ -54,13 +56,13 @@ def _alarms(found: Manifests) -> BrowsedTable:
     return BrowsedTable("alarms", "Alarms", text, columns, rows, ("snapshot", "metric", "axis"))
 
 
-def _p(row: Mapping[str, Any]) -> float:
-    return math.inf if row["adjusted_p"] is None else row["adjusted_p"]
+def _p(row: ManifestRow | DriftAlarm) -> float:
+    return math.inf if (p := row.get("adjusted_p")) is None else p
 
 
-def _tests(file: str, last: Mapping[str, Any]) -> BrowsedTable:
+def _tests(file: str, last: DriftManifest) -> BrowsedTable:
     tested = [(place, one) for place, one in enumerate(last["records"]) if one.get("adjusted_p") is not None]
-    tested.sort(key=lambda item: (_p(item[1]), -abs(item[1]["difference"] or 0.0)))
+    tested.sort(key=lambda item: (_p(item[1]), -abs(item[1].get("difference") or 0.0)))
     rows = tuple(_test(file, place, one) for place, one in tested)
     columns = ("metric", "axis", "level", "of", "before", "after", "change", "p", "adjusted p", "could find", "note")
     text = (
@@ -70,7 +72,7 @@ def _tests(file: str, last: Mapping[str, Any]) -> BrowsedTable:
     return BrowsedTable("tests", "Tests", text, columns, rows, ("metric", "axis", "level"))
 
 
-def _test(file: str, place: int, one: Mapping[str, Any]) -> tuple[TableCell, ...]:
+def _test(file: str, place: int, one: ManifestRow) -> tuple[TableCell, ...]:
     values = [one.get(name) for name in ("before", "after", "difference", "p", "adjusted_p", "detectable")]
     fields = ("before", "after", "difference", "p", "adjusted_p", "detectable")
     return (
@@ -86,7 +88,7 @@ def _test(file: str, place: int, one: Mapping[str, Any]) -> tuple[TableCell, ...
     )
 
 
-def _gaps(file: str, last: Mapping[str, Any]) -> BrowsedTable:
+def _gaps(file: str, last: DriftManifest) -> BrowsedTable:
     rows = tuple(
         (
             TableCell(gap["snapshot"], source=FieldSource(file, f"gaps[{place}]")),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from meridian.figures import geometry
 from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource, numbered
+from result_types import GeometryRecord
 from suites.geometry import findings
 
 NAMES = {metric.NUMBER: metric.NAME for metric in findings.METRICS}
-Found = tuple[str, int, Mapping[str, Any]]  # number of the result, place of the record in it, the record
+Found = tuple[str, int, GeometryRecord]  # number of the result, place of the record in it, the record
 
 
 def of(folder: Path, title: str) -> FolderPage:
@@ -23,12 +23,13 @@ def of(folder: Path, title: str) -> FolderPage:
     found: list[Found] = [
         (number, place, record)
         for number in NAMES
-        for place, record in enumerate(documents.get(number, {"records": ()})["records"])
+        if number in documents
+        for place, record in enumerate(documents[number]["records"])
     ]
-    overall = [one for one in found if not one[2].get("construct")]
-    single = [one for one in found if one[2].get("construct")]
+    overall = [one for one in found if not one[2]["construct"]]
+    single = [one for one in found if one[2]["construct"]]
     tested = [one for one in single if one[2]["p_value"] is not None]
-    moved = sum(one[2]["p_value"] < geometry.ALPHA for one in tested)
+    moved = sum(_movement(one)[0] < geometry.ALPHA for one in tested)
     lines = (
         f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; "
         "a twentieth is expected where nothing moves.",
@@ -61,15 +62,14 @@ def _movement(one: Found) -> tuple[float, float]:
 def _row(one: Found, file: str) -> tuple[TableCell, ...]:
     number, place, record = one
     at = f"records[{place}]"
-    published = record.get("published") or {}
     return (
-        TableCell(str(record.get("construct") or "all")),
+        TableCell(str(record["construct"] or "all")),
         TableCell(NAMES[number]),
         TableCell((record["label"] or "–").replace("_", " ")),
         TableCell(record["suite"]),
-        plain(published.get("value"), FieldSource(file, f"{at}.published.value")),
+        plain(record["published"]["value"], FieldSource(file, f"{at}.published.value")),
         estimate(record, FieldSource(file, f"{at}.value", "in brackets: ci, beside it")),
-        TableCell(record.get("unit") or "–"),
+        TableCell(record["unit"] or "–"),
         plain(record["p_value"], FieldSource(file, f"{at}.p_value")),
         plain(record["n"], FieldSource(file, f"{at}.n")),
     )

@@ -2,55 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import results_io
 from calibrations.number_format import three_digits
 from meridian.figures import judging
+from meridian.figures.judging import Agreements, Pairwise, Rankings
 from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource
+from result_types import (
+    JudgeAgreementResult,
+    JudgeBiasResult,
+    JudgingRecord,
+    PairwiseResult,
+    RankingResult,
+    StoredPairVerdict,
+)
 
-FILES = {"181": "181_pairwise.json", "182": "182_judge_agreement.json", "184": "184_ranking.json"}
+PAIRWISE, AGREEMENT, RANKING = "181_pairwise.json", "182_judge_agreement.json", "184_ranking.json"
+FILES = (PAIRWISE, AGREEMENT, RANKING)
 BIAS, WORDS = "183_judge_bias.json", {"A": 0, "B": 1}
-Documents = Mapping[str, Mapping[str, Any]]  # path below the folder: the result
 
 
 def holds(folder: Path) -> bool:
     """True if a judge left a result in the folder or below it."""
-    return any(next(folder.rglob(name), None) for name in FILES.values())
+    return any(next(folder.rglob(name), None) for name in FILES)
 
 
 def of(folder: Path, title: str) -> FolderPage:
     """The page of all judges below `folder`. ResultError if a result cannot be read."""
-    found = {number: _read(folder, name) for number, name in FILES.items()}
-    judges = _judges(found["182"], _read(folder, BIAS))
+    agreements = cast(dict[str, JudgeAgreementResult], _read(folder, AGREEMENT))
+    pairwise = cast(dict[str, PairwiseResult], _read(folder, PAIRWISE))
+    rankings = cast(dict[str, RankingResult], _read(folder, RANKING))
+    judges = _judges(agreements, cast(dict[str, JudgeBiasResult], _read(folder, BIAS)))
     refused = sum(row[1].text == "no" for row in judges.rows)
     lines = (
         f"{refused} of {len(judges.rows)} judges that were compared with people may not be deployed."
         if judges.rows
         else "No judge was compared with people: nothing is decided by what they say.",
     )
-    tables = (judges, _comparisons(found["181"]), _rankings(found["184"]), _orders(found["181"]))
-    drawn = judging.build(found["182"], found["181"], found["184"])
+    tables = (judges, _comparisons(pairwise), _rankings(rankings), _orders(pairwise))
+    drawn = judging.build(agreements, pairwise, rankings)
     return FolderPage("Judging", title, lines, tables, with_numbers(drawn, {}))
 
 
-def _read(folder: Path, name: str) -> dict[str, Mapping[str, Any]]:
+def _read(folder: Path, name: str) -> object:
+    """The results of this name, by path below the folder."""
     return {path.relative_to(folder).as_posix(): results_io.read(path) for path in sorted(folder.rglob(name))}
 
 
-def _estimate(document: Mapping[str, Any], file: str, name: str) -> TableCell:
+def _estimate(
+    document: JudgeAgreementResult | JudgeBiasResult | PairwiseResult | RankingResult, file: str, name: str
+) -> TableCell:
     """The record of this name; a dash if the result has none."""
-    for place, record in enumerate(document["records"]):
+    records: Sequence[JudgingRecord] = document["records"]
+    for place, record in enumerate(records):
         if record["metric_id"].endswith(f".{document['id']}.{name}"):
             return estimate(record, FieldSource(file, f"records[{place}].value", "in brackets: ci, beside it"))
     return TableCell("–")
 
 
-def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
+def _judges(agreements: Agreements, biases: Mapping[str, JudgeBiasResult]) -> BrowsedTable:
     rows = []
     for file, one in agreements.items():
         beside = str(Path(file).with_name(BIAS))
@@ -77,10 +92,10 @@ def _judges(agreements: Documents, biases: Documents) -> BrowsedTable:
     return BrowsedTable("judges", "Judges", text, columns, tuple(rows), ("may be deployed",))
 
 
-def _comparisons(pairwise: Documents) -> BrowsedTable:
+def _comparisons(pairwise: Pairwise) -> BrowsedTable:
     rows = []
     for file, one in pairwise.items():
-        names = [one["subject"][side]["name"] for side in "ab"]
+        names = [one["subject"]["a"]["name"], one["subject"]["b"]["name"]]
         better = names[WORDS[one["verdict"]]] if one["verdict"] in WORDS else "no verdict"
         doubts = [*one["reasons"], *(f"exploratory: {why}" for why in one["exploratory"])]
         counts = one["n"]
@@ -111,14 +126,14 @@ def _comparisons(pairwise: Documents) -> BrowsedTable:
     return BrowsedTable("comparisons", "Comparisons", text, columns, tuple(rows), ("judge", "better"))
 
 
-def _rankings(rankings: Documents) -> BrowsedTable:
+def _rankings(rankings: Rankings) -> BrowsedTable:
     rows = [row for file, one in rankings.items() for row in _systems(file, one)]
     columns = ("system", "judge", "ranks", "Elo, 0 is the mean [95 %]", "log odds [95 %]", "pairs")
     text = "Systems by Bradley-Terry, the weakest first, with the ranks that the data allow."
     return BrowsedTable("rankings", "Rankings", text, columns, tuple(rows), ("judge", "system"))
 
 
-def _systems(file: str, one: Mapping[str, Any]) -> Iterator[tuple[TableCell, ...]]:
+def _systems(file: str, one: RankingResult) -> Iterator[tuple[TableCell, ...]]:
     ranks = one["data"]["ranks"]
     for name in sorted(ranks, key=lambda name: (-ranks[name]["best"], name)):
         best, worst = ranks[name]["best"], ranks[name]["worst"]
@@ -134,10 +149,10 @@ def _systems(file: str, one: Mapping[str, Any]) -> Iterator[tuple[TableCell, ...
         )
 
 
-def _orders(pairwise: Documents) -> BrowsedTable:
+def _orders(pairwise: Pairwise) -> BrowsedTable:
     """Pairs of which the two orders say unlike things, those that differ most in length first."""
     found = [
-        (abs(pair["length_gap"] or 0.0), _order(file, one, place, pair))
+        (abs(pair["length_gap"]), _order(file, one, place, pair))
         for file, one in pairwise.items()
         for place, pair in enumerate(one["data"]["pairs"])
         if pair["original"] != pair["swapped"]
@@ -148,14 +163,12 @@ def _orders(pairwise: Documents) -> BrowsedTable:
     return BrowsedTable("orders", "Where the order decides", text, columns, tuple(row for _, row in found), ("judge",))
 
 
-def _order(file: str, one: Mapping[str, Any], place: int, pair: Mapping[str, Any]) -> tuple[TableCell, ...]:
+def _order(file: str, one: PairwiseResult, place: int, pair: StoredPairVerdict) -> tuple[TableCell, ...]:
     names = {"A": one["subject"]["a"]["name"], "B": one["subject"]["b"]["name"], "tie": "tie", None: "unreadable"}
     gap = pair["length_gap"]
     return (
         TableCell(str(pair["item"]), source=FieldSource(file, f"data.pairs[{place}]")),
         TableCell(judging.name_of(file)),
-        *(TableCell(names.get(pair[side], str(pair[side]))) for side in ("original", "swapped", "merged")),
-        TableCell("–")
-        if gap is None
-        else TableCell(three_digits(gap), gap, FieldSource(file, f"data.pairs[{place}].length_gap")),
+        *(TableCell(names.get(said, str(said))) for said in (pair["original"], pair["swapped"], pair["merged"])),
+        TableCell(three_digits(gap), gap, FieldSource(file, f"data.pairs[{place}].length_gap")),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import results_io
 from meridian.figures import behaviour
@@ -12,6 +12,14 @@ from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, pla
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource, numbered
 from meridian.suite_folder import PAIRS, SuiteFolder
+from result_types import (
+    EstimateRecord,
+    FailureMode,
+    FailureModeResult,
+    StoredSuitePairs,
+    SuitesResult,
+    TracePairsResult,
+)
 
 SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the order in which a reader should see them
 LIKELIHOOD = "121"
@@ -45,13 +53,13 @@ def _lines(rates: BrowsedTable) -> tuple[str, ...]:
     return (said, f"The worst is {worst[0].text}: {worst[2].text} of its items fail, where {worst[3].text} may.")
 
 
-def _rates(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
+def _rates(documents: Mapping[str, FailureModeResult], files: Mapping[str, str]) -> BrowsedTable:
     found = []
     for number, document in documents.items():
         for place, record in enumerate(document["records"]):
             if record["metric_id"].endswith(".failure_rate") and record["value"] is not None:
                 found.append((record, _rate(document["data"], record, files[number], place)))
-    found.sort(key=lambda one: (SEVERITY.index(one[1][4].text), -one[0]["value"]))
+    found.sort(key=lambda one: (SEVERITY.index(one[1][4].text), -(one[0]["value"] or 0.0)))
     return BrowsedTable(
         "rates",
         "Failure rates",
@@ -63,10 +71,11 @@ def _rates(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str])
     )
 
 
-def _rate(data: Mapping[str, Any], record: Mapping[str, Any], file: str, place: int) -> Row:
-    suite, at = data["suites"].get(record["suite"], {}), f"records[{place}]"
+def _rate(data: FailureMode, record: EstimateRecord, file: str, place: int) -> Row:
+    name, at = record["suite"] or "all suites", f"records[{place}]"
+    suite = data["suites"].get(name)
     return (
-        TableCell(record["suite"], note=suite.get("title", "")),
+        TableCell(name, note="" if suite is None else suite["title"]),
         TableCell(f"{data['mode']} {data['title']}"),
         estimate(record, FieldSource(file, f"{at}.value", "in brackets: ci, beside it")),
         plain(record["threshold"], FieldSource(file, f"{at}.threshold")),
@@ -76,17 +85,17 @@ def _rate(data: Mapping[str, Any], record: Mapping[str, Any], file: str, place: 
 
 
 def _failures(
-    documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str], order: Sequence[str]
+    documents: Mapping[str, FailureModeResult], files: Mapping[str, str], order: Sequence[str]
 ) -> BrowsedTable:
     """The stored failures, suites in the order of their rates."""
     rows = [
         (
             TableCell(str(worst["item"]), source=FieldSource(files[number], f'data.suites["{name}"].worst[{place}]')),
             TableCell(name),
-            TableCell(str(worst.get("prompt") or "–")),
-            TableCell(str(worst.get("output") or "–")),
-            TableCell(" or ".join(map(str, worst.get("expected") or ())) or "–"),
-            TableCell(str(worst.get("evidence") or worst.get("subtype") or "–")),
+            TableCell(worst["prompt"] or "–"),
+            TableCell(worst["output"] or "–"),
+            TableCell(" or ".join(worst["expected"]) or "–"),
+            TableCell(worst["evidence"] or worst["subtype"] or "–"),
         )
         for number, document in documents.items()
         for name, suite in document["data"]["suites"].items()
@@ -103,12 +112,10 @@ def _failures(
     )
 
 
-def _unfit(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str]) -> BrowsedTable:
+def _unfit(documents: Mapping[str, FailureModeResult], files: Mapping[str, str]) -> BrowsedTable:
     rows = tuple(
         (
-            TableCell(
-                name, source=FieldSource(files[number], f'data.suites["{name}"].reason'), note=suite.get("title", "")
-            ),
+            TableCell(name, source=FieldSource(files[number], f'data.suites["{name}"].reason'), note=suite["title"]),
             TableCell(f"{document['data']['mode']} {document['data']['title']}"),
             TableCell(suite["reason"]),
         )
@@ -123,12 +130,14 @@ def _unfit(documents: Mapping[str, Mapping[str, Any]], files: Mapping[str, str])
 
 def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
     """Every record of 121, those of one metric together, the worst first where the metric has a better side."""
-    records = results_io.read(folder / files[LIKELIHOOD])["records"] if LIKELIHOOD in files else ()
-    kept = [(place, one) for place, one in enumerate(records) if one["value"] is not None]
-    kept.sort(key=lambda item: (_metric(item[1]), item[1]["value"] * (1 if item[1]["direction"] == UP else -1)))
+    read = cast(SuitesResult, results_io.read(folder / files[LIKELIHOOD]))["records"] if LIKELIHOOD in files else ()
+    kept = [(place, one) for place, one in enumerate(read) if one["value"] is not None]
+    kept.sort(
+        key=lambda item: (_metric(item[1]), (item[1]["value"] or 0.0) * (1 if item[1]["direction"] == UP else -1))
+    )
     rows = tuple(
         (
-            TableCell(one["suite"]),
+            TableCell(one["suite"] or "all suites"),
             TableCell(_metric(one)),
             estimate(one, FieldSource(files[LIKELIHOOD], f"records[{place}].value", "in brackets: ci, beside it")),
             plain(one["n"], FieldSource(files[LIKELIHOOD], f"records[{place}].n")),
@@ -146,12 +155,12 @@ def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
     )
 
 
-def _metric(record: Mapping[str, Any]) -> str:
+def _metric(record: EstimateRecord) -> str:
     return record["metric_id"].rpartition(".")[2].replace("_", " ")
 
 
 def _pairs(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
-    groups = results_io.read(folder / files[PAIRS])["data"]["groups"] if PAIRS in files else ()
+    groups = cast(TracePairsResult, results_io.read(folder / files[PAIRS]))["data"]["groups"] if PAIRS in files else ()
     found = sorted(enumerate(groups), key=lambda one: (-len(one[1]["pairs"]), one[1]["suite"]))
     rows = tuple(tuple(_group(place, group, files[PAIRS])) for place, group in found)
     return BrowsedTable(
@@ -163,7 +172,7 @@ def _pairs(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
     )
 
 
-def _group(place: int, group: Mapping[str, Any], file: str) -> Iterator[TableCell]:
+def _group(place: int, group: StoredSuitePairs, file: str) -> Iterator[TableCell]:
     at = f"data.groups[{place}]"
     yield TableCell(group["suite"], note=group.get("title", ""))
     yield TableCell(group["mode"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import result_schemas
+import result_types
 import results_io
 from scripts.docs import markdown
 
@@ -27,7 +28,7 @@ def pages() -> dict[str, str]:
         f"{result_schemas.DEEPEST} deep, an integer of more than 64 bits, a number that is not finite, or a key twice; and none "
         "stands under another number than its own.\n",
         *(
-            _section(number if number in result_schemas.NAMED else f"Result {number}", _data(schema))
+            _section(number if number in result_types.NAMED else f"Result {number}", _data(schema))
             for number, schema in schemas.items()
         ),
         "## Shared types\n",

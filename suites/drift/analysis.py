@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import results_io
+from result_types import ComparisonRow, DriftComparison, DriftManifest, SeriesPoint
 from suites.drift import (
     centroid,
     change_points,
@@ -37,9 +38,12 @@ from suites.drift.series_record import RecordedSnapshot, SeriesRecord
 from suites.estimate import Estimate
 from suites.log import environment
 
+NUMBER, NAME = "160", "drift_manifest"
+COMPARISON = "drift_comparison"  # the kind of what keeps tests
 RESULTS = (refusal, hedging, length, centroid, stance, silent_update, change_points, held_out_gap, status)
 NO_ALARM, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
 Vectors = Callable[[Sequence[str]], Mapping[str, np.ndarray] | None]
+Compared = Mapping[str, Sequence[ComparisonRow]]  # the tests of each snapshot against the one before
 
 
 def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: Vectors | None = None) -> dict[str, Any]:
@@ -53,7 +57,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     load = vectors or stored_vectors(folder)
     sides = {side.snapshot.id: side for side in sides_of([(one, load) for one in series.finished], settings)}
     points = _history(ids, sides, seed)
-    compared: dict[str, list[dict[str, Any]]] = {}
+    compared: dict[str, list[ComparisonRow]] = {}
     manifests: list[dict[str, Any]] = []
     for number, one in enumerate(ids):
         before = series_record.previous(series, one) if one in sides else None
@@ -68,6 +72,14 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     for metric in RESULTS:
         results_io.write(folder / f"{metric.NUMBER}_{metric.NAME}.json", _numbered(metric, folder.name, manifests))
     return results_io.canonical(manifests[-1]) if manifests else {}
+
+
+def read(path: Path) -> DriftManifest:
+    """The manifest of a snapshot. ResultError if it is none, not as it was written, or of another snapshot than its name says."""
+    found = cast(DriftManifest, results_io.read(path, NUMBER))
+    if (own := path.stem.removeprefix(series_record.MANIFEST)) != found["snapshot"]:
+        raise results_io.ResultError(path, f"is of another snapshot than {own}")
+    return found
 
 
 def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
@@ -91,7 +103,7 @@ def stored_vectors(folder: Path) -> Vectors:
     return load
 
 
-def exit_code(manifest: Mapping[str, Any]) -> int:
+def exit_code(manifest: DriftManifest | Mapping[str, Any]) -> int:
     """1 with an alarm, 3 if nothing was tested, 0 otherwise."""
     if not manifest or not any(row["level"] == AXIS and row["p"] is not None for row in manifest["records"]):
         return ALARM if manifest and manifest["alarms"] else NOT_ENOUGH
@@ -112,7 +124,7 @@ def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None)
     return texts <= known.keys()
 
 
-def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
+def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[ComparisonRow]:
     """The records of a comparison: those stored if they are of the same rows, settings and code, else made anew."""
     subject = results_io.sha256(
         {
@@ -126,11 +138,11 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
         }
     )
     path = folder / f"comparison-{after.snapshot.id}.json"
-    if path.is_file() and (stored := results_io.read(path)).get("subject") == subject:
+    if path.is_file() and (stored := cast(DriftComparison, results_io.read(path, COMPARISON)))["subject"] == subject:
         return stored["records"]
     rows = [*comparison.compare(before, after, seed), *_gaps(before, after, seed)]
-    results_io.write(path, {"subject": subject, "records": rows})
-    return results_io.read(path)["records"]
+    results_io.write(path, {"kind": COMPARISON, "subject": subject, "records": rows})
+    return cast(DriftComparison, results_io.read(path, COMPARISON))["records"]
 
 
 def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
@@ -170,9 +182,9 @@ def _manifest(
     series: SeriesRecord,
     ids: Sequence[str],
     sides: Mapping[str, SnapshotSide],
-    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    compared: Compared,
     before: str | None,
-    history: Sequence[Mapping[str, Any]],
+    history: Sequence[SeriesPoint],
     settings: Mapping[str, Any],
     seed: int,
     series_name: str,
@@ -188,8 +200,8 @@ def _manifest(
     alarms = [row for row in rows if row.get("flag") == "alarm"]
     rows = sorted(rows, key=_place)
     return {
-        "number": "160",
-        "id": "drift_manifest",
+        "number": NUMBER,
+        "id": NAME,
         "kind": "drift",
         "series": series_name,
         "snapshot": own,
@@ -281,7 +293,7 @@ def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]
     return found
 
 
-def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[dict[str, Any]]:
+def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[SeriesPoint]:
     """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
@@ -305,7 +317,7 @@ def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -
 
 
 def _levels(
-    series: SeriesRecord, own: str, points: Sequence[Mapping[str, Any]], gaps: Sequence[Mapping[str, Any]]
+    series: SeriesRecord, own: str, points: Sequence[SeriesPoint], gaps: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """The levels of this snapshot as records, and what does not apply."""
     rows = []
@@ -325,7 +337,7 @@ def _levels(
     return rows
 
 
-def _flag(row: Mapping[str, Any], side: SnapshotSide) -> dict[str, Any]:
+def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
     """Whether a rejected test is an alarm: an axis test of a metric that is measured with a locked detector."""
     if row["level"] == GAPS:
         return {"flag": "held-out gap" if row["rejected"] else None}
@@ -359,9 +371,7 @@ def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, "gap": gap, "declared_version": manifest["subject"].get("declared_version")}
 
 
-def _shifts(
-    ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
+def _shifts(ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Compared) -> list[dict[str, Any]]:
     """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
     known = {
         (one, row["axis"]): row
@@ -390,7 +400,7 @@ def _silent(
     series: SeriesRecord,
     ids: Sequence[str],
     sides: Mapping[str, SnapshotSide],
-    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    compared: Compared,
     before: str | None,
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -421,7 +431,7 @@ def _silent(
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
 
 
-def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[ComparisonRow]) -> dict[str, str]:
     """Why neutral prompts say nothing of an update: status and reason; empty if they do."""
     for side in (before, after):
         if why := side.failed(NEUTRAL):
@@ -438,7 +448,7 @@ def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[Mapping[st
 def _signs(
     series: SeriesRecord,
     sides: Mapping[str, SnapshotSide],
-    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    compared: Compared,
     own: str,
 ) -> list[str]:
     """Why the comparison of a snapshot is a candidate; of the one before it counts what was not an announced update."""
@@ -449,7 +459,7 @@ def _signs(
     return silent_update.candidates(tests)
 
 
-def _neutral(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def _neutral(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
     own = [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL]
     return {row["name"]: {"p": row["p"], "rejected": row["rejected"], "direction": row["direction"]} for row in own}
 
@@ -473,9 +483,7 @@ def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) 
     return silent_update.shuffled_rate(table[:, :, 0].T, table[:, :, 1].T, comparison.seed_of(seed, "shuffled"))
 
 
-def _breaks(
-    history: Sequence[Mapping[str, Any]], compared: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> list[dict[str, Any]]:
+def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str, Any]]:
     """167 of every metric and axis with a value; variance beyond sampling is that of snapshots without a significant change."""
     rows = []
     for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
@@ -501,7 +509,7 @@ def _breaks(
     return rows
 
 
-def _level(point: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _level(point: SeriesPoint) -> tuple[float | None, float | None]:
     """Value and standard error of a point as a series has them: none where too many outputs were cut at the limit."""
     detail = point.get("detail", {})
     if detail.get("cut_at_max_tokens", 0) > length.CENSORED:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from circuits import yaml_file
+from result_types import ChangeRow, ComparisonRow
 from results_io import UserError
 from suites.drift import series_record
 from suites.drift.corpus import AXES
@@ -65,7 +66,7 @@ def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str
         return writer.head.hash
 
 
-def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[ComparisonRow]]) -> list[dict[str, Any]]:
     """What became of each registered claim: on the first comparison whose data came after it and has its test.
 
     `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory. What the
@@ -75,7 +76,7 @@ def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[Mapping[str
 
 
 def _decision(
-    claim: Mapping[str, Any], series: SeriesRecord, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]
+    claim: Mapping[str, Any], series: SeriesRecord, comparisons: Mapping[str, Sequence[ComparisonRow]]
 ) -> dict[str, Any]:
     known = next((one for one in series.decisions if one["claim"] == claim["claim"]), None)
     if known is not None and known["snapshot"] in series.snapshots:
@@ -91,7 +92,7 @@ def _decision(
     return dict(zip(DECIDED[:4], (claim["claim"], None, "open", "confirmatory"), strict=True))
 
 
-def _test_of(claim: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def _test_of(claim: Mapping[str, Any], rows: Sequence[ComparisonRow]) -> ChangeRow | None:
     """The axis test that a claim is about."""
     own = (
         one for one in rows if one["level"] == "axis" and (one["name"], one["axis"]) == (claim["metric"], claim["axis"])
@@ -99,11 +100,11 @@ def _test_of(claim: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Map
     return next(own, None)
 
 
-def supports(claim: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def supports(claim: Mapping[str, Any], row: ChangeRow) -> bool:
     """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered."""
     sign = DIRECTIONS[claim["direction"]]
     right = sign == 0 or row["direction"] == sign
-    return right and row["p"] <= claim["alpha"] and abs(row["difference"]) >= claim["margin"]
+    return right and row["p"] <= claim["alpha"] and abs(row["difference"] or 0.0) >= claim["margin"]
 
 
 def write_decisions(folder: Path, decisions: Sequence[Mapping[str, Any]], time: datetime) -> int:

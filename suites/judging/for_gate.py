@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import results_io
+from result_types import PairwiseResult
 from results_io import UserError
 from suites.estimate import Estimate
 from suites.judging import answers, grades, pairs, passport
@@ -51,7 +52,7 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
     doubts = {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
     for lines, known in zip(graded, (before, after), strict=True):
         doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
-    wins = {suite: _wins(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
+    wins = {suite: wins_of(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
     return GateGrades(shared, doubts, wins)
 
 
@@ -76,14 +77,15 @@ def _of_both(
     return first, second
 
 
-def _wins(root: Path, before: str, after: str, seed: int, level: float) -> Wins:
+def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0.9) -> Wins:
     """The comparison of these two runs by a judge that may be deployed; if there is none, why not."""
-    found = [one for path in sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json")) for one in [results_io.read(path)]]
+    paths = sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json"))
+    found = [cast(PairwiseResult, results_io.read(path)) for path in paths]
     sides = {(before, after): False, (after, before): True}
     known = [
         (one, sides[key])
         for one in found
-        if (key := tuple(one["subject"][side]["answers_sha256"] for side in "ab")) in sides
+        if (key := (one["subject"]["a"]["answers_sha256"], one["subject"]["b"]["answers_sha256"])) in sides
     ]
     if not known:
         return Wins(None, doubt=NONE)
@@ -91,7 +93,7 @@ def _wins(root: Path, before: str, after: str, seed: int, level: float) -> Wins:
     return next((one for one in of_all if one.doubt is None), of_all[0])
 
 
-def _of_comparison(root: Path, document: Mapping[str, Any], candidate_is_a: bool, seed: int, level: float) -> Wins:
+def _of_comparison(root: Path, document: PairwiseResult, candidate_is_a: bool, seed: int, level: float) -> Wins:
     subject, shown = document["subject"], document["data"]["pairs"]
     doubts = [one for one in document["exploratory"] if not one.startswith(OF_PASSPORT)]
     if why := passport.why_not(root, subject["judge"], subject["rubric"]["sha256"]):

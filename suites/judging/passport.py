@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import results_io
-from results_io import UserError
+from result_types import JudgePassport
 
 NAME, KIND = "judge.json", "judge_passport"
 NOT_VALIDATED = "judge not validated"
@@ -35,16 +35,11 @@ def write(folder: Path, document: Mapping[str, Any]) -> Path:
 def find(root: Path, judge: str, rubric: str) -> Passport | None:
     """The passport of exactly this judge and rubric below `root` (results/judging), or None. Another hash is another judge.
 
-    UserError for a passport that was edited.
+    ResultError for a passport that is none, or was edited.
     """
     for path in sorted(Path(root).rglob(NAME)):
-        data = results_io.read(path)
-        try:
-            found = Passport(data["judge"], data["rubric"]["sha256"], data["deploy"], data["reason"], path)
-        except (KeyError, TypeError) as error:
-            raise UserError(
-                f"{path} lacks {error}; validate the judge again: python run.py judge do=validate"
-            ) from error
+        data = cast(JudgePassport, results_io.read(path, KIND))
+        found = Passport(data["judge"], data["rubric"]["sha256"], data["deploy"], data["reason"], path)
         if (found.judge, found.rubric) == (judge, rubric):
             return found
     return None

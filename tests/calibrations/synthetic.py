@@ -138,7 +138,7 @@ def documents(
                 "heads": random_heads,
                 "prompt_index": rows,
                 "logit_diff": random_values,
-                "recipe": {"kind": "mean"},
+                "recipe": "mean",
                 "seed": 0,
             },
             "baselines": {

@@ -20,6 +20,7 @@ from calibrations.rules import Standing
 from results_io import UserError
 from tests.calibrations.settings import shuffled
 from tests.calibrations.synthetic import documents
+from tests.result_samples import completed
 
 ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text())
@@ -56,7 +57,7 @@ def quick():
 def stored(folder, found):
     """Write synthetic documents as measurement files into `folder`."""
     for number, document in found.items():
-        results_io.write(folder / f"{number}_synthetic.json", {**document, "kind": "drawn", "subject": SUBJECT})
+        results_io.write(folder / f"{number}_synthetic.json", completed(number, **{**document, "subject": SUBJECT}))
     return folder
 
 
@@ -349,7 +350,7 @@ def test_a_changed_measurement_makes_its_readers_and_m93_stale(judged, number, r
     before = snapshot(folder)
     path = folder / f"{number}_synthetic.json"
     document = results_io.read(path)
-    results_io.write(path, {**document, "environment": "another machine"})
+    results_io.write(path, {**document, "environment": {"machine": "another"}})
     calibrate.calibrate(folder, FEW, quick())
     expected = {FILES[name] for name in readers} | ({FILES["M93"]} if readers else set())
     assert rewritten(before, folder) == expected | {path.name}

@@ -7,6 +7,7 @@ from calibrations import summary
 from calibrations.rules import Standing
 from results_io import UserError
 from tests.calibrations.settings import config_of
+from tests.result_samples import completed
 
 CONFIG = {"common": config_of("common"), "m93": {}}
 CONFIG["m93"] = {key: value for key, value in config_of("m93").items() if key not in CONFIG["common"]}
@@ -85,7 +86,7 @@ def test_an_entry_has_seed_variant_faithfulness_and_every_verdict(tmp_path):
     ratio = {**record("P.faithfulness", 0.01), "estimate": 0.9, "ci95": [0.8, 1.0], "ci90": [0.82, 0.98]}
     told = certificate((0.01, 0.02, 0.9))
     told = {**told, "preconditions": [*told["preconditions"], ratio]}
-    baseline = {"environment": {"seeds": {"prompts": 7, "interventions": 0}}}
+    baseline = completed("01", environment={"seeds": {"prompts": 7, "interventions": 0}})
     results_io.write(tmp_path / "m" / "t" / "seed=7" / "01_baseline.json", baseline)
     found = pooled(tmp_path, {"m/t/seed=7": told, "m/t": certificate((0.01, 0.02, 0.9))})["circuits"]
     with_baseline, without = found["m/t/seed=7"], found["m/t"]

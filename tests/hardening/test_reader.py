@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,9 @@ from calibrations.evidence import Evidence
 from circuits import measure
 from meridian import integrity, run_folder
 from results_io import UserError
-from tests.hardening import mutations
+from tests.hardening import behaviour_results, mutations
 
-FEW, MANY = 40, 300
+VERY_FEW, FEW, MANY = 12, 40, 300
 LONGEST = 700  # characters of a refusal
 QUICK = ("02", "11", "certificate")
 
@@ -34,31 +35,38 @@ def whole(path: Path) -> tuple[bytes, dict[str, Any]]:
     return path.read_bytes(), results_io.read(path)
 
 
-def readers(path: Path, subject: Any) -> list[str]:
-    """What every reader of a file makes of it: refused in a sentence each, or read. Anything else is raised."""
+def refusals(*readers: Callable[[], Any]) -> list[str]:
+    """What readers of a file make of it: refused in a sentence each, or read. Anything else is raised."""
     said = []
-    folder, number = path.parent, path.name.partition("_")[0]
-
-    def run(read: Any) -> None:
+    for read in readers:
         try:
             read()
         except UserError as error:
             said.append(str(error))
-
-    run(lambda: results_io.read(path))
-    run(lambda: integrity.faults(folder))
-    run(lambda: measure.is_fresh(path, subject))
-    run(lambda: Evidence.load(folder, {}, (number,)))
-    run(lambda: calibrate.digests(folder, (number,)))
-    run(lambda: run_folder.RunFolder.open_as_certified(folder))
+    assert all("\n" not in one and len(one) < LONGEST for one in said), said
     return said
 
 
-def mutated(path: Path, number: int) -> Counter[str]:
-    """Read `number` mutations of a file with every reader; how many were refused, and how many changed nothing that is read."""
+def of_a_run(path: Path, subject: Any) -> list[str]:
+    """What every reader of a run's results makes of one of them."""
+    folder, number = path.parent, path.name.partition("_")[0]
+    return refusals(
+        lambda: results_io.read(path),
+        lambda: integrity.faults(folder),
+        lambda: measure.is_fresh(path, subject),
+        lambda: Evidence.load(folder, {}, (number,)),
+        lambda: calibrate.digests(folder, (number,)),
+        lambda: run_folder.RunFolder.open_as_certified(folder),
+    )
+
+
+def attack(path: Path, number: int, readers: Callable[[], list[str]], forged: bool = False) -> Counter[str]:
+    """Let `readers` read `number` mutations of a file (`forged`: of its content alone); how many were refused. The file is then
+    as it was."""
     content, document = whole(path)
     counts: Counter[str] = Counter()
-    drawn = st.one_of(mutations.broken(content), mutations.changed(document))
+    drawn = mutations.changed(document)
+    drawn = drawn if forged else st.one_of(mutations.broken(content), drawn)
 
     @settings(
         max_examples=number,
@@ -69,20 +77,29 @@ def mutated(path: Path, number: int) -> Counter[str]:
         suppress_health_check=list(HealthCheck),
     )
     @given(drawn)
-    def attack(found: bytes) -> None:
+    def read(found: bytes) -> None:
         path.write_bytes(found)
-        said = readers(path, document.get("subject"))
-        assert all("\n" not in one and len(one) < LONGEST for one in said), said
-        counts["refused" if said else "the same"] += 1
+        counts["refused" if readers() else "the same"] += 1
         counts["tried"] += 1
+
+    read()
+    path.write_bytes(content)
+    return counts
+
+
+def mutated(path: Path, number: int) -> Counter[str]:
+    """An attack on a run's result: what is refused by nobody is what it was, and what cannot be read is made again."""
+    _, document = whole(path)
+
+    def readers() -> list[str]:
+        said = of_a_run(path, document.get("subject"))
         if not said and path.name != run_folder.CERTIFICATE:  # which no list holds the digest of: see docs/hardening.md
             assert results_io.read(path) == document
         if path.name != run_folder.CERTIFICATE and results_io.fault(path):
             assert not measure.is_fresh(path, document.get("subject"))  # it is made again
+        return said
 
-    attack()
-    path.write_bytes(content)
-    return counts
+    return attack(path, number, readers)
 
 
 def small_folder(finished: Path, place: Path, path: Path) -> Path:
@@ -119,6 +136,28 @@ def test_mutations_of_every_result_are_refused_in_one_sentence_by_every_reader(f
     assert total["tried"] >= MANY * 37
 
 
+def attacked_folder(kind: str, folder: Path, number: int) -> None:
+    """Mutations of one file of each name: whoever reads the folder refuses in a sentence, or reads what is of the right form."""
+    for path, reader in behaviour_results.files(kind, behaviour_results.MAKERS[kind][0](folder)):
+        readers = (lambda path=path: results_io.read(path), lambda path=path, reader=reader: reader(path))
+        assert refusals(*readers) == []
+        for forged in (False, True):
+            counts = attack(path, number, lambda readers=readers: refusals(*readers), forged)
+            print(path.name, dict(counts))
+            assert counts["tried"] >= number and counts["refused"] >= 0.5 * number, (path.name, counts)
+
+
+@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+def test_a_few_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
+    attacked_folder(kind, tmp_path, VERY_FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+def test_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
+    attacked_folder(kind, tmp_path, MANY)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
@@ -133,7 +172,12 @@ def test_mutations_of_every_result_are_refused_in_one_sentence_by_every_reader(f
             "nested more",
         ),
         (mutations.signed({"schema_version": 1, "x": 2**63}), "holds an integer of more than 64 bits"),
-        (mutations.signed({"schema_version": 1, "number": "03"}), "is result 03 under the name of 02"),
+        (mutations.signed({"schema_version": 1, "number": "3"}), "is result 3 under the name of 02"),
+        (mutations.signed({"schema_version": 1, "x": 1}), "has no number under the name of 02"),
+        (
+            mutations.signed({"schema_version": 1, "number": "02", "kind": "drift"}),
+            "has not the form of a result 02: its kind is 'drift', not measurement",
+        ),
         (
             mutations.signed({"schema_version": 1, "number": "02", "kind": "measurement"}),
             "has not the form of a result 02: it lacks data",
@@ -189,8 +233,8 @@ def test_a_forged_list_of_another_length_is_named(number, change, reason, finish
 
 def test_the_schemas_are_json_schema_and_say_the_same_as_the_reader(finished) -> None:
     schemas = {number: result_schemas.schema(number) for number in result_schemas.numbers()}
-    behaviour = (result_types.BEHAVIOUR, result_types.WHOLE, result_types.CONTAMINATION)
-    assert len(schemas) == len(result_types.MEASUREMENTS) + 2 + sum(map(len, behaviour))
+    tables = (result_types.MEASUREMENTS, result_types.BEHAVIOUR, result_types.CONTAMINATION, result_types.WHOLE)
+    assert len(schemas) == len(result_types.NAMED) + sum(map(len, tables))  # no number stands in two
     for schema in schemas.values():
         jsonschema.Draft202012Validator.check_schema(schema)
     for number in ("06", "21", "28", "11"):

@@ -24,6 +24,7 @@ from meridian import context as contexts
 from meridian.reporter import Reporter
 from results_io import UserError
 from tests.commandline import ROOT, Outcome, command, started
+from tests.result_samples import completed
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
@@ -126,7 +127,7 @@ def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monk
     place = tmp_path / "here"
     stages.announce_replacement(one, plan, place)
     for sha in (plan.identity.sha256, "f" * 64):
-        results_io.write(place / "01_baseline.json", {"subject": {"model_sha256": sha}})
+        results_io.write(place / "01_baseline.json", completed("01", subject={"model_sha256": sha}))
         stages.announce_replacement(one, plan, place)
     assert said == [
         f"{place} holds results of other weights (ffffffff, now {plan.identity.sha256[:8]}), which are replaced; "

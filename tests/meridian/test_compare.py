@@ -22,6 +22,7 @@ from meridian.run_comparison import RunComparison, compare
 from meridian.run_differences import EFFECTS, NoDifference, RunPair
 from results_io import UserError
 from tests.calibrations import synthetic
+from tests.result_samples import completed
 
 CONFIG = {**synthetic.COMMON, "bootstrap_resamples_p": 1999}
 SHIFT = 0.75  # nats
@@ -191,15 +192,16 @@ def folder_of(path: Path, documents: dict[str, dict], **changes) -> Path:
         "subject", {}
     )
     for number, document in documents.items():
-        results_io.write(path / f"{number}_x.json", {**document, "subject": subject, "inputs_sha256": {}})
+        about = {**document, "kind": "measurement", "subject": subject, "inputs_sha256": {}}
+        results_io.write(path / f"{number}_x.json", completed(number, **about))
     record = {"metric": "C11.x", "verdict": "pass", "gating": True, "estimate": estimate, "ci90": None, "reasons": []}
     for number in ("11", "P"):
         judged = {
-            "kind": "calibration",
+            "number": number,
             "subject": {**subject, "settings": {**CONFIG, **settings}},
             "records": [record],
         }
-        results_io.write(path / f"{number}_x.json", judged)
+        results_io.write(path / f"{number}_x.json", completed("calibration", **judged))
     certificate = {"subject": subject, "tier": 1, "tier_name": "suggestive", "of": 4, "ceiling": 4, "blocking": {}}
     certificate |= {
         "rules": Standing("0.3", "x").to_dict(),
@@ -338,7 +340,7 @@ def test_heads_that_cannot_be_compared_are_said_with_the_reason(tmp_path: Path) 
 def test_names_with_square_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
     subject = {"model": "[a/b] [red]m[/red]", "circuit": "c[/x]", "task": "t[bold]"}
     few = small()
-    few["02"]["data"]["metric"] = few["01"]["data"]["metric"] = "gap[/b]"
+    few["01"]["data"]["metric"] = "gap[/b]"
     certified = {"subject": subject, "tier_name": "[i]name"}
     found = compare(folder_of(tmp_path / "a", few, **certified), folder_of(tmp_path / "b", few, **certified))
     console = Console(width=200, file=io.StringIO())

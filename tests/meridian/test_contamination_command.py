@@ -18,7 +18,7 @@ SUITE = "a13_distractor_color"
 
 def records(path):
     document = results_io.read(path)
-    assert result_schemas.fault(document) is None and result_schemas.forms(document)[0] is not None
+    assert result_schemas.fault(document) is None and result_schemas.form_of(document) is not None
     return {one["metric_id"]: one for one in document["records"]}
 
 

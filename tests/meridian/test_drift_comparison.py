@@ -14,6 +14,7 @@ from results_io import UserError
 from suites.drift import series_record
 from suites.log import chain
 from tests.commandline import command
+from tests.result_samples import completed
 from tests.suites.test_drift_analysis import SETTINGS, analysed, grid, line, longer, plain, week
 
 WEIGHTS = {"2026-W22": "a" * 64, "2026-W23": "b" * 64}
@@ -83,7 +84,7 @@ def with_weights(folder, own):
         "control": None,
         "compared": [{"head": "L1H2", "became": "lost", **part}, {"head": "L0H3", "became": "gained", **part}],
     }
-    results_io.write(own / "trace" / "one" / drift_trace.FILE, traced)
+    results_io.write(own / "trace" / "one" / drift_trace.FILE, completed("170", **traced))
     return [own / f"manifest-{name}.json" for name in WEIGHTS]
 
 

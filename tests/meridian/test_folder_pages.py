@@ -18,6 +18,7 @@ from meridian.report.browsed_table import BrowsedTable, TableCell
 from meridian.report.folder_page import FolderPage
 from meridian.report.sources import FieldSource
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, show, wait
+from tests.result_samples import completed
 
 HOSTILE = "</script><img src=x onerror=\"document.title='hit'\">"
 
@@ -91,7 +92,7 @@ def suites(tmp_path: Path) -> Path:
         rate("free", 0.9, 0.8, 1.0, None, None),
     ]
     data = {"mode": "A10", "title": "Padding sensitivity", "suites": stored}
-    results_io.write(tmp_path / "110_padding.json", {"data": data, "records": records})
+    results_io.write(tmp_path / "110_padding.json", completed("110", data=data, records=records))
     return tmp_path
 
 
@@ -146,12 +147,12 @@ def manifest(snapshot: str, previous: str | None, alarms: list[dict]) -> dict[st
         "name": "length", "axis": "neutral", "level": "axis", "before": 4.0, "after": 12.0, "difference": 8.0, "p": 0.0002,
         "detectable": 0.6, "flag": "alarm", "reason": "",
     }  # fmt: skip
-    return {
-        "number": "160", "id": "drift_manifest", "snapshot": snapshot, "previous": previous, "alarms": alarms,
+    return completed("160", **{
+        "snapshot": snapshot, "previous": previous, "alarms": alarms,
         "snapshots": ["s1", "s2", "s3"], "gaps": [{"snapshot": "s2", "whole": True, "cause": "no answer", "affected": {}}],
         "history": [{**point, "snapshot": "s1", "value": 4.0}, {**point, "snapshot": "s3", "value": 12.0}],
         "records": [{**tested, "adjusted_p": 0.4}, {**tested, "adjusted_p": 0.001}, {**tested, "adjusted_p": None}],
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def test_a_snapshot_that_is_missing_is_a_gap_in_the_curve() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import result_schemas
 import result_types
 import results_io
 from result_schemas import mismatches
 from suites import modes
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_measurement_of_a_run_has_the_fields_of_its_type(finished: Path) -> None:
@@ -53,3 +57,25 @@ def test_every_failure_mode_and_safety_suite_has_one_number_of_those_with_a_rate
     assert len(set(numbers)) == len(numbers)
     assert {*numbers, "120"} <= set(result_types.RATES)  # a new mode may be up to A20
     assert "121" not in result_types.RATES  # that of likelihoods
+
+
+def documented() -> list[tuple[str, str]]:
+    """(section, number) of every number in the tables of results/README.md, those in a range and in the words beside them too."""
+    found, section = [], ""
+    for line in (ROOT / "results" / "README.md").read_text().splitlines():
+        section = line.removeprefix("## ") if line.startswith("## ") else section
+        if row := re.match(r"\| ([A-Z]?\d+b?)(?: to (\d+))? \| (.*?) \| ", line):
+            first, last, name = row.groups()
+            numbers = [first] if last is None else [str(one) for one in range(int(first), int(last) + 1)]
+            found += [(section, one) for one in dict.fromkeys([*numbers, *re.findall(r"\b\d{3}\b", name)])]
+    return found
+
+
+def test_every_number_in_the_readme_of_the_results_has_a_schema() -> None:
+    numbers = documented()
+    assert len(numbers) >= 90 and {section for section, _ in numbers} >= {"Calibrations", "Behavioural suites"}
+    known = result_schemas.numbers()
+    lacking = [one for section, one in numbers if ("calibration" if section == "Calibrations" else one) not in known]
+    assert lacking == []
+    for number in {one for section, one in numbers if section != "Calibrations"}:
+        assert result_schemas.schema(number)["properties"]["number"] == {"const": number}

@@ -25,6 +25,7 @@ from results_io import UserError
 from tests.commandline import command
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, PHONE, chromium, wait
 from tests.meridian.judged import judged
+from tests.result_samples import completed
 
 TOKEN = "t0ken"
 
@@ -98,8 +99,7 @@ def test_nothing_else_is_opened(client, address) -> None:
 
 def test_a_folder_of_drift_has_its_page_and_its_results_alone(tmp_path) -> None:
     series = tmp_path / "drift" / "demo"
-    known = {"snapshots": ["s1"], "snapshot": "s1", "previous": None, "number": "160", "id": "drift_manifest"}
-    results_io.write(series / "manifest-s1.json", {**known, "alarms": [], "gaps": [], "history": [], "records": []})
+    results_io.write(series / "manifest-s1.json", completed("160", snapshots=["s1"], snapshot="s1"))
     (series / "held-out.yaml").write_text("not to be read")
     client = TestClient(application.application(tmp_path, TOKEN), base_url="http://127.0.0.1")
     assert 'href="folder/drift/demo/report.html"' in client.get(f"/{TOKEN}/").text

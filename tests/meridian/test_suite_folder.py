@@ -14,6 +14,7 @@ from meridian.finished_run import FinishedRun
 from meridian.run_folder import RunFolder
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
+from tests.result_samples import completed
 
 
 def record(rate: float, low: float, high: float, passed: bool | None) -> dict:
@@ -24,8 +25,8 @@ def record(rate: float, low: float, high: float, passed: bool | None) -> dict:
 
 def write_suite(folder: Path, *records: dict) -> SuiteFolder:
     suites = {"a10": {"worst": [{"item": "i1", "prompt": "asked", "output": "said"}]}}
-    document = {"data": {"mode": "A10", "title": "Padding sensitivity", "suites": suites}, "records": list(records)}
-    results_io.write(folder / "110_padding.json", document)
+    data = {"mode": "A10", "title": "Padding sensitivity", "suites": suites}
+    results_io.write(folder / "110_padding.json", completed("110", data=data, records=list(records)))
     return SuiteFolder(folder)
 
 
@@ -54,8 +55,8 @@ def test_rates_are_the_stored_ones_and_the_figure_has_their_gate(tmp_path) -> No
 def test_a_verdict_is_that_of_the_gate(tmp_path, changes, distrust, verdict) -> None:
     suites = {"a10": {"worst": [], "gate": {"failure_rate": 0.1, "passed": None, "distrust": distrust}}}
     made = {**record(0.08, 0.02, 0.2, None), **changes}
-    document = {"data": {"mode": "A10", "title": "Padding", "suites": suites}, "records": [made]}
-    results_io.write(tmp_path / "110_padding.json", document)
+    data = {"mode": "A10", "title": "Padding", "suites": suites}
+    results_io.write(tmp_path / "110_padding.json", completed("110", data=data, records=[made]))
     (row,) = SuiteFolder(tmp_path).figure.figure.rows
     assert row.verdict == verdict and row.below == made["threshold"]
     shown = json.dumps(plotly.specification(SuiteFolder(tmp_path).figure.figure)).lower()
@@ -70,9 +71,9 @@ def test_without_a_rate_there_is_no_figure(tmp_path) -> None:
 def test_carriers_in_the_report_name_the_level_of_their_simultaneous_intervals(tmp_path) -> None:
     named = [{"head": "L1H0", "restored": 0.5, "low": 0.3, "high": 0.7}]
     about = {"group": {"suite": "a10", "pairs": 30}, "subject": {"settings": {"difference": {"level": 0.8}}}}
-    results_io.write(tmp_path / "141_trace.json", {"named": named, **about})
+    results_io.write(tmp_path / "141_trace.json", completed("141", named=named, **about))
     judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "refuted"}]
-    results_io.write(tmp_path / "142_carriers.json", {"records": judged})
+    results_io.write(tmp_path / "142_carriers.json", completed("142", records=judged))
     (figure,) = behaviour.failure_carriers(RunFolder(tmp_path))
     assert figure.level == 0.8 and "80% interval, simultaneous over all heads" in figure.caption
     ends = [(row.estimate, row.low, row.high, row.verdict) for row in figure.rows]
@@ -86,9 +87,9 @@ def test_carriers_are_framed_on_one_half_and_judged_on_the_other(tmp_path) -> No
         "named": named,
         "group": {"suite": "a10"},
     }
-    results_io.write(tmp_path / "141_trace.json", traced)
+    results_io.write(tmp_path / "141_trace.json", completed("141", **traced))
     judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "confirmed"}]
-    results_io.write(tmp_path / "142_carriers.json", {"records": judged})
+    results_io.write(tmp_path / "142_carriers.json", completed("142", records=judged))
     found = FinishedRun(tmp_path).carriers
     assert found.figure.values == ((0.1, None), (0.5, -0.2)) and found.figure.marked == ((1, 0),)
     assert found.table["half"].tolist() == ["discovery", "confirmation"]
@@ -103,13 +104,13 @@ def test_risk_against_coverage_is_drawn_from_121_with_what_holds_the_sla(tmp_pat
         "a11": {"status": "insufficient_data", "reason": "too few"},
     }
     data = {"risk_coverage": {"a10": curve}, "sla": 0.05, "threshold": thresholds}
-    results_io.write(tmp_path / "121_likelihood.json", {"data": data, "records": []})
+    results_io.write(tmp_path / "121_likelihood.json", completed("121", data=data))
     (figure,) = behaviour.of_suites(tmp_path)
     assert figure.x[:2] == ("0.05", "0.10") and figure.x[-1] == "1.00" and len(figure.x) == 20
     (series,) = figure.series
     assert (series.label, series.y) == ("a10", (0.1,) * 10 + (0.3,) * 10)
     assert "A risk of 0.05" in figure.caption and "a10 above 0.72. Result 121" in figure.caption
-    results_io.write(tmp_path / "131_taxonomy_coverage.json", {"data": {}})
+    results_io.write(tmp_path / "131_taxonomy_coverage.json", completed("131"))
     settings = {"formats": ["svg"], "tables": [], "only": None, "width": "single", "titles": True, "theme": "light"}
     assert paper.write_suites(tmp_path, settings).figures == ["risk_coverage"]
     assert (tmp_path / "figures" / "risk_coverage.svg").stat().st_size > 1000

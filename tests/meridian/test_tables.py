@@ -20,6 +20,7 @@ from meridian.run_folder import RunFolder
 from meridian.tables import Table
 from results_io import UserError
 from tests.meridian.judged import judged
+from tests.result_samples import completed
 
 
 @pytest.fixture(scope="module")
@@ -131,15 +132,16 @@ def test_failure_rates_and_carriers_are_the_stored_ones(tmp_path: Path) -> None:
     rate = {"metric_id": "A1.s.failure_rate", "suite": "s", "n": 50, "value": 0.3, "ci": {"low": 0.2, "high": 0.45}}
     open_gate = {**rate, "suite": "t", "n": 7, "value": 0.1, "ci": None, "threshold": None, "passed": None}
     records = [{**rate, "threshold": 0.25, "passed": False}, {**rate, "metric_id": "A1.s.other"}, open_gate]
-    document = {"subject": {"identity": {"weights": "w"}}, "data": {"mode": "A1", "title": "JSON"}, "records": records}
+    data = {"mode": "A1", "title": "JSON"}
+    document = completed("101", subject={"identity": {"weights": "w"}}, data=data, records=records)
     results_io.write(tmp_path / "m" / "suites" / "101_x.json", document)
     named = [
         {"head": "L0H1", "restored": 0.5, "low": 0.4, "high": 0.7},
         {"head": "L2H3", "restored": 0.2, "low": -0.1, "high": 0.3},
     ]
-    results_io.write(place / "141_trace.json", {"data": {}, "named": named})
+    results_io.write(place / "141_trace.json", completed("141", named=named))
     judged = [{"head": "L2H3", "restored": 0.25, "interval": [0.1, 0.4], "verdict": "undecided"}]
-    results_io.write(place / "142_carriers.json", {"records": judged})
+    results_io.write(place / "142_carriers.json", completed("142", records=judged))
     rates, carriers = tables.failure_rates(RunFolder(place)).frame, tables.carriers(RunFolder(place)).frame
     columns = ["mode", "title", "suite", "items", "failure_rate", "failure_rate_low95", "failure_rate_high95"]
     assert rates[columns].iloc[0].tolist() == ["A1", "JSON", "s", 50, 0.3, 0.2, 0.45]
@@ -150,7 +152,8 @@ def test_failure_rates_and_carriers_are_the_stored_ones(tmp_path: Path) -> None:
     assert carriers.iloc[1].tolist() == ["L2H3", 0.2, -0.1, 0.3, 0.25, "undecided"]
     assert carriers.columns.tolist()[1:4] == ["restored", "restored_low95", "restored_high95"]
     results_io.write(
-        tmp_path / "m" / "suites" / "101_x.json", document | {"subject": {"identity": {"weights": "other"}}}
+        tmp_path / "m" / "suites" / "101_x.json",
+        document | {"subject": {**document["subject"], "identity": {"weights": "other"}}},
     )
     assert tables.failure_rates(RunFolder(place)) is None
 

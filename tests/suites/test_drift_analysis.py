@@ -14,8 +14,8 @@ from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
 SETTINGS = {
-    "every": 1, "default_samples": 4, "zero_samples": 1, "alpha": 0.05, "minimum_prompts": 10, "most_errors": 0.1,
-    "resamples": 1000, "prompt_level": False,
+    "corpus": "small", "every": 1, "default_samples": 4, "zero_samples": 1, "alpha": 0.05, "minimum_prompts": 10,
+    "most_errors": 0.1, "resamples": 1000, "prompt_level": False,
 }  # fmt: skip
 PROMPTS, SAMPLES = 12, 6
 
@@ -301,7 +301,8 @@ def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkey
     folder, made = series(tmp_path, (plain, {}), (plain, {})), []
     monkeypatch.setattr(analysis.comparison, "compare", lambda *given: made.append(given) or [])
     for who in ("first", "first", "second"):
-        monkeypatch.setattr(embeddings, "identity", lambda who=who: {"weights_sha256": who})
+        identity = {"name": "small", "package": "1", "weights_sha256": who}
+        monkeypatch.setattr(embeddings, "identity", lambda identity=identity: identity)
         analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
     assert len(made) == 2
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import results_io
+from meridian import drift_series
 from results_io import UserError
 from suites.drift import analysis, corpus, registration, schedule, series_record, site, snapshot
 from suites.drift.corpus import AXES
@@ -28,6 +29,7 @@ SETTINGS = {
     "order": None, "version": None, "every": 1, "default_samples": 6, "zero_samples": 2, "alpha": 0.05,
     "minimum_prompts": 10, "most_errors": 0.1, "resamples": 1000, "prompt_level": False, "snapshot": None,
 }  # fmt: skip
+ANALYSED = drift_series.analysed_by({**SETTINGS, "corpus": "small"})
 START = datetime(2026, 5, 25, 9, tzinfo=UTC)  # the Monday of 2026-W22
 LIVE = ("refusal-boundary", "neutral-control", "factual-stability")
 
@@ -161,7 +163,7 @@ def nine(server, questions, tmp_path_factory):
     found = {}
     for number in range(1, 10):
         week(server, number, questions, folder)
-        found[number] = analysis.analyse(folder, SETTINGS, vectors=hashed)
+        found[number] = analysis.analyse(folder, ANALYSED, vectors=hashed)
     return folder, found
 
 
@@ -239,7 +241,7 @@ def test_killed_at_a_line_and_resumed_the_manifest_is_the_same(nine, server, que
     reference.mkdir(parents=True)
     (reference / series_record.NAME).write_bytes(b"".join(whole[: starts[3]]))
     for one in (own, reference):
-        analysis.analyse(one, SETTINGS, vectors=hashed)
+        analysis.analyse(one, ANALYSED, vectors=hashed)
     for name in ("manifest-2026-W24.json", "161_refusal.json", "169_status.json"):
         assert (own / name).read_bytes() == (reference / name).read_bytes()
     kinds = [one["kind"] for one in chain.read(own / series_record.NAME)]
@@ -303,7 +305,7 @@ def test_the_order_of_rows_changes_no_byte(nine, tmp_path) -> None:
         first = [line for line in lines if line["kind"] == "snapshot_started"]
         last = [line for line in lines if line["kind"] not in ("snapshot_started", "generation")]
         writer.append([{k: v for k, v in line.items() if k != "seq"} for line in (*first, *mixed, *last)])
-    analysis.analyse(own, SETTINGS, vectors=hashed)
+    analysis.analyse(own, ANALYSED, vectors=hashed)
     for number in range(22, 31):
         name = f"manifest-2026-W{number}.json"
         assert (own / name).read_bytes() == (folder / name).read_bytes(), name
@@ -341,7 +343,7 @@ def test_failed_calls_are_a_gap_and_fail_an_axis_over_ten_percent(server, questi
     server.broken = frozenset({"control question 0", "control question 1", "stability question 0"})
     week(server, 2, questions, folder)
     server.broken = frozenset()
-    found = analysis.analyse(folder, SETTINGS, vectors=hashed)
+    found = analysis.analyse(folder, ANALYSED, vectors=hashed)
     assert (
         found["gaps"][0]["affected"] == {"factual-stability": 8, "neutral-control": 16}
         and not found["gaps"][0]["whole"]
@@ -364,10 +366,10 @@ def test_a_hypothesis_counts_only_if_it_was_registered_before_the_data(server, q
     week(server, 3, questions, folder)
     registration.register(folder, {**claim, "claim": late}, START)
     registration.register(folder, {**claim, "claim": "they fall", "direction": "down"}, START)
-    found = analysis.analyse(folder, SETTINGS, vectors=hashed)["registered"]
+    found = analysis.analyse(folder, ANALYSED, vectors=hashed)["registered"]
     assert [(one["claim"], one["outcome"]) for one in found] == [("refusals rise", "supported")]
     week(server, 4, questions, folder)
-    found = {one["claim"]: one for one in analysis.analyse(folder, SETTINGS, vectors=hashed)["registered"]}
+    found = {one["claim"]: one for one in analysis.analyse(folder, ANALYSED, vectors=hashed)["registered"]}
     assert found["refusals rise"]["snapshot"] == "2026-W24"  # decided once
     assert (found[late]["snapshot"], found[late]["outcome"]) == ("2026-W25", "not supported")
     assert registration.write_decisions(folder, list(found.values()), START) == 3
@@ -394,7 +396,7 @@ def test_a_model_of_every_second_week_is_compared_with_two_weeks_ago(server, que
     folder, every = tmp_path / "prod", {**SETTINGS, "every": 2}
     for number in (1, 2, 5):  # week 2 is off the schedule, week 3 was missed
         week(server, number, questions, folder, every)
-    found = analysis.analyse(folder, every, vectors=hashed)
+    found = analysis.analyse(folder, {**ANALYSED, "every": 2}, vectors=hashed)
     assert found["previous"] == "2026-W22"
     assert [gap["snapshot"] for gap in found["gaps"]] == ["2026-W24"]
 
@@ -416,7 +418,7 @@ def test_odd_outputs_are_compared_and_shown_whatever_they_are(server, questions,
     for number in (2, 3):
         week(server, number, questions, folder)
     server.texts = ()
-    found = analysis.analyse(folder, {**SETTINGS, "prompt_level": True}, vectors=hashed)
+    found = analysis.analyse(folder, {**ANALYSED, "prompt_level": True}, vectors=hashed)
     tests = [row for row in found["records"] if row["level"] == "axis" and row["name"] != "silent_update"]
     assert {row["p"] for row in tests} <= {1.0, None} and found["alarms"] == []
     empty = sum(not text.strip() for text in texts) / len(texts)
@@ -440,7 +442,7 @@ def test_a_series_has_one_kind_also_in_its_gaps(server, questions, tmp_path) -> 
     with pytest.raises(UserError, match="are of two kinds"):
         week(server, 1, questions, folder)
     assert (folder / series_record.NAME).read_bytes() == before
-    assert analysis.exit_code(analysis.analyse(folder, SETTINGS, vectors=hashed)) == 3
+    assert analysis.exit_code(analysis.analyse(folder, ANALYSED, vectors=hashed)) == 3
 
 
 def test_two_writers_of_one_series_do_not_mix(server, questions, tmp_path) -> None:
@@ -460,7 +462,7 @@ def test_a_log_cut_in_half_says_which_line_is_torn(nine, tmp_path) -> None:
     own.write_bytes(whole[: len(whole) // 2])
     lines = whole[: len(whole) // 2].count(b"\n")
     with pytest.raises(UserError, match=f"line {lines + 1} is torn.*which sets it aside"):
-        analysis.analyse(own.parent, SETTINGS, vectors=hashed)
+        analysis.analyse(own.parent, ANALYSED, vectors=hashed)
     assert not list(own.parent.glob("manifest-*"))
 
 
@@ -480,7 +482,7 @@ def test_killed_in_every_week_and_resumed_the_manifests_are_the_same(nine, serve
         place = len(content) - len(lines) + int(rng.integers(1, len(lines)))
         (own / series_record.NAME).write_bytes(b"".join(content[:place]) + content[place][: int(rng.integers(1, 60))])
         week(server, number, questions, own)
-    analysis.analyse(own, SETTINGS, vectors=hashed)
+    analysis.analyse(own, ANALYSED, vectors=hashed)
     taken = [
         {one.id: one for one in series_record.read(place / series_record.NAME).finished} for place in (own, folder)
     ]
@@ -506,7 +508,7 @@ def test_what_is_held_out_is_committed_to_before_it_is_asked(server, questions, 
     week(server, 1, corpus.with_held_out(questions, path), tmp_path / "prod")
     first = chain.read(tmp_path / "prod" / series_record.NAME)[0]
     assert first["corpus"]["commitments"] == corpus.commitments(path)["commitments"]
-    manifest = analysis.analyse(tmp_path / "prod", SETTINGS, vectors=hashed)
+    manifest = analysis.analyse(tmp_path / "prod", ANALYSED, vectors=hashed)
     site.build(site.SiteSource("prod", [manifest], {}, "x"), tmp_path / "site", START, [row["prompt"] for row in rows])
     published = tmp_path / "site" / "data" / "2026-W22" / corpus.COMMITMENTS
     assert len(json.loads(published.read_text())["commitments"]) == 30
@@ -531,7 +533,7 @@ def test_an_alarm_of_refusals_rests_on_a_locked_detector_alone(server, tmp_path)
     server.texts = ()
     found = {}
     for name, vectors in (("phrases", hashed), ("classifier", lambda hashes: {one: np.eye(384)[0] for one in hashes})):
-        manifest = analysis.analyse(folder, SETTINGS, vectors=vectors)
+        manifest = analysis.analyse(folder, ANALYSED, vectors=vectors)
         row = next(row for row in manifest["records"] if row["level"] == "axis" and row["name"] == "refusal")
         found[name] = (row["difference"], row["rejected"], row["flag"], row["role"])
         assert manifest["subject"]["detector"]["kind"] == {"phrases": "heuristic"}.get(name, name)

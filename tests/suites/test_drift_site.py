@@ -21,7 +21,7 @@ import results_io
 from results_io import UserError
 from suites.drift import analysis, series_record, site, status
 from suites.drift.site import charts, downloads
-from tests.suites.test_drift_endpoint import SETTINGS, START, hashed, questions, server, week
+from tests.suites.test_drift_endpoint import ANALYSED, START, hashed, questions, server, week
 
 ROOT = Path(__file__).parents[2]
 BUILD = """
@@ -47,7 +47,7 @@ def folder(server, questions, tmp_path_factory):
     own = tmp_path_factory.mktemp("site") / "prod"
     for number in (1, 2, 3, 6, 7, 8):
         week(server, number, questions, own)
-    analysis.analyse(own, {**SETTINGS, "prompt_level": True}, vectors=hashed)
+    analysis.analyse(own, {**ANALYSED, "prompt_level": True}, vectors=hashed)
     return own
 
 
@@ -146,7 +146,7 @@ def test_lines_break_at_gaps(built) -> None:
 
 
 def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_path) -> None:
-    settings = {**SETTINGS, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False, "default_samples": 99}
+    settings = {**ANALYSED, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False, "default_samples": 99}
     analysis.analyse(folder, settings, vectors=hashed)
     refused, manifest = (results_io.read(folder / f"manifest-2026-W{week}.json") for week in (29, 27))
     texts = [
@@ -156,7 +156,7 @@ def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_p
     assert "and 2 times at temperature 0" in text and "not at temperature 0, which the endpoint refuses" in texts[1]
     assert "at 0.0423" in text and "At least 11 prompts" in text and "asked 6 times" in text
     assert "more than 20.0 % are cut" in text and "a chance of 0.8" in text and "penalty 3.0 ln T" in text
-    analysis.analyse(folder, {**SETTINGS, "prompt_level": True}, vectors=hashed)
+    analysis.analyse(folder, {**ANALYSED, "prompt_level": True}, vectors=hashed)
 
 
 def test_downloads_open_in_pandas_and_say_the_same(built) -> None:
@@ -211,7 +211,7 @@ def test_a_site_without_a_manifest_is_refused(tmp_path) -> None:
     for text in ("{", "[]", '{"id": "other"}'):
         with pytest.raises(UserError, match="manifest=x is n"):
             downloads.read_manifest(text, "x")
-    with pytest.raises(UserError, match=r"manifest=x has no snapshot; give manifest\.json"):
+    with pytest.raises(UserError, match=r"manifest=x: it lacks alarms; give manifest\.json"):
         downloads.read_manifest('{"id": "drift_manifest", "series": "prod"}', "x")
     for text in (b"{", b"[1]", b'{"hash": "a"}', b"\xff"):
         (tmp_path / "head.json").write_bytes(text)

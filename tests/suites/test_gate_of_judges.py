@@ -12,6 +12,7 @@ from suites.item import Item
 from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
+from tests.result_samples import completed
 from tests.suites.scripted import ScriptedModel, suite
 
 N = 200
@@ -91,9 +92,8 @@ def made(tmp_path):
     def deploy(by, deployed=True):
         one = opened(by)
         about = {"judge": one.fingerprint, "rubric": {"name": by, "sha256": one.rubric.sha256}}
-        passport.write(
-            tmp_path / "judging" / by, {**about, "deploy": deployed, "reason": "" if deployed else "kappa is 0.1"}
-        )
+        about |= {"deploy": deployed, "reason": "" if deployed else "kappa is 0.1"}
+        passport.write(tmp_path / "judging" / by, completed("judge_passport", **about))
 
     def verdict(metric):
         folders = tmp_path / "a", tmp_path / "b"

@@ -29,6 +29,7 @@ from suites.judging.judge import Judge
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation, Likelihood
 from suites.statistics import judging
+from tests.result_samples import completed
 from tests.suites.scripted import ScriptedModel, suite
 
 PREFERENCE = rubrics.load("preference")
@@ -349,7 +350,7 @@ def test_pairs_to_label_are_drawn_at_random_and_shown_in_a_random_order():
 
 
 def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
-    about = {"judge": "j", "rubric": {"name": "r", "sha256": "s"}, "deploy": True, "reason": ""}
+    about = completed("judge_passport", judge="j", rubric={"name": "r", "sha256": "s"}, deploy=True)
     passport.write(tmp_path / "one", about)
     assert passport.why_not(tmp_path, "j", "s") is None
     assert passport.why_not(tmp_path, "j", "t") == passport.why_not(tmp_path, "k", "s") == "judge not validated"

@@ -27,6 +27,7 @@ SETTINGS = {
     "alpha": 0.05,
     "expected": {"refusal": None, "abstention": None, "empty": None},
 }
+SUBJECT = {"candidate": "candidate", "identity": {"kind": "scripted"}, "judge": None}
 REFUSAL, ANSWER = "I'm sorry, I can't help with that.", "Gladly: it is on the shelf."
 
 
@@ -223,7 +224,7 @@ def test_a_candidate_that_refuses_more_is_found_and_one_that_does_not_is_quiet(t
     for name, share in (("same", 0.1), ("worse", 0.4)):
         (tmp_path / name).mkdir()
         stream, done = passed(lines, regressed(lines, share, 2), tmp_path / name, settings)
-        path, worse = results.write(tmp_path / name, stream, done, settings, {}, None)
+        path, worse = results.write(tmp_path / name, stream, done, settings, SUBJECT, None)
         found[name] = (results_io.read(path), worse, stream)
     assert found["same"][1] == [] and found["same"][0]["alarms"] == []
     document, worse, stream = found["worse"]

@@ -354,7 +354,7 @@ def _battery(sample: SyntheticSample, clean: Float[np.ndarray, " prompt"]) -> di
     return {
         "conditions": conditions,
         "logit_diff": np.stack(values),
-        "random_circuits": {"heads": [], "prompt_index": rows, "logit_diff": random, "recipe": {"kind": "mean"}},
+        "random_circuits": {"heads": [], "prompt_index": rows, "logit_diff": random, "recipe": "mean"},
         "baselines": {"top_k_norm": heads[:k], "top_k_attribution": heads[-k:], "selected_on": "discovery"},
     }
 
@@ -432,7 +432,7 @@ def circuit(members: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def condition(subset: str, method: str, draw: int) -> dict[str, Any]:
     """One ablation condition of measurement 20."""
     name = f"{subset}/{method}/{draw}"
-    return {"name": name, "subset": subset, "method": method, "draw": draw, "recipe": {"kind": method}}
+    return {"name": name, "subset": subset, "method": method, "draw": draw, "recipe": method}
 
 
 def baseline(

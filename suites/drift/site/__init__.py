@@ -19,6 +19,7 @@ import jinja2
 
 import results_io
 import shown_text
+from result_types import ManifestContent
 from results_io import UserError
 from suites.drift import change_points, hedging, length, power, refusal, silent_update, stance
 from suites.drift.corpus import AXES
@@ -33,7 +34,7 @@ class SiteSource:
     """What a site is made of: manifests in order, the chain's head of each snapshot, and which code made it."""
 
     series: str
-    manifests: Sequence[Mapping[str, Any]]
+    manifests: Sequence[ManifestContent]
     heads: Mapping[str, Mapping[str, Any]]
     commit: str
 
@@ -109,9 +110,9 @@ def pages(source: SiteSource) -> dict[str, bytes]:
     return found
 
 
-def _of(page: str, last: Mapping[str, Any]) -> dict[str, Any]:
+def _of(page: str, last: ManifestContent) -> dict[str, Any]:
     if page == "methodology":
-        planned = {leg: last["settings"][f"{leg}_samples"] for leg in ("default", "zero")}
+        planned = {"default": last["settings"]["default_samples"], "zero": last["settings"]["zero_samples"]}
         taken = {leg["name"]: leg["samples"] for leg in last["subject"].get("legs", ())}
         return {
             "asked": taken or planned,  # a snapshot may have been asked otherwise than the settings say by now
@@ -130,10 +131,10 @@ def _of(page: str, last: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _axis(axis: str, last: Mapping[str, Any]) -> dict[str, Any]:
+def _axis(axis: str, last: ManifestContent) -> dict[str, Any]:
     """Charts and tables of one axis."""
     own = [row for row in last["records"] if row["axis"] == axis]
-    breaks = {row["of"]: row["detail"].get("at", []) for row in own if row["metric"] == change_points.NUMBER}
+    breaks = {row["of"]: row["detail"].get("at", []) for row in own if row["level"] == "series"}
     names = dict.fromkeys(point["name"] for point in last["history"] if point["axis"] == axis)
     drawn = []
     for name in names:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from typing import Any
+
+from result_types import SeriesPoint
 
 WIDTH, HEIGHT = 360, 190  # of the picture; pages scale it
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
@@ -17,18 +19,18 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def segments(points: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Places of values in a row: a line breaks where one is missing."""
-    parts: list[list[int]] = [[]]
+def segments(points: Sequence[SeriesPoint]) -> list[list[tuple[int, float]]]:
+    """Values in a row with their places: a line breaks where one is missing."""
+    parts: list[list[tuple[int, float]]] = [[]]
     for place, point in enumerate(points):
         if point["value"] is None:
             parts.append([])
         else:
-            parts[-1].append(place)
+            parts[-1].append((place, point["value"]))
     return [part for part in parts if part]
 
 
-def line(points: Sequence[Mapping[str, Any]], breaks: Sequence[str] = (), title: str = "") -> str:
+def line(points: Sequence[SeriesPoint], breaks: Sequence[str] = (), title: str = "") -> str:
     """A series: dots with intervals, lines that break at gaps, marks at change points. "" without a value."""
     known = [value for point in points for value in (point["value"], point["low"], point["high"]) if value is not None]
     if not known:
@@ -51,9 +53,9 @@ def line(points: Sequence[Mapping[str, Any]], breaks: Sequence[str] = (), title:
         if point["snapshot"] in breaks:
             parts.append(_line("break", x[place] - _step(x), TOP, x[place] - _step(x), HEIGHT - BOTTOM))
     for part in segments(points):
-        path = " ".join(f"{number(x[place])},{number(y(points[place]['value']))}" for place in part)
+        path = " ".join(f"{number(x[place])},{number(y(value))}" for place, value in part)
         parts.append(f'<polyline class="series" points="{path}"/>')
-        parts += [_dot(points[place], x[place], y) for place in part]
+        parts += [_dot(points[place], value, x[place], y) for place, value in part]
     return "".join(parts) + "</svg>"
 
 
@@ -61,13 +63,13 @@ def _step(x: Sequence[float]) -> float:
     return (x[1] - x[0]) / 2 if len(x) > 1 else 0.0
 
 
-def _dot(point: Mapping[str, Any], x: float, y: Any) -> str:
-    said = f"{point['snapshot']}: {number(point['value'])}"
+def _dot(point: SeriesPoint, value: float, x: float, y: Any) -> str:
+    said = f"{point['snapshot']}: {number(value)}"
     bar = ""
     if point["low"] is not None and point["high"] is not None:
         bar = _line("interval", x, y(point["low"]), x, y(point["high"]))
         said += f" [{number(point['low'])}, {number(point['high'])}]"
-    dot = f'<circle class="dot" cx="{number(x)}" cy="{number(y(point["value"]))}" r="3.5"><title>{escape(said)}</title></circle>'
+    dot = f'<circle class="dot" cx="{number(x)}" cy="{number(y(value))}" r="3.5"><title>{escape(said)}</title></circle>'
     return bar + dot
 
 

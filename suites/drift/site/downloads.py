@@ -7,32 +7,19 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import results_io
 import shown_text
+from result_schemas import limits, mismatches
+from result_types import DriftManifest, ManifestContent, ManifestRow
 from results_io import UserError
 from suites.drift import corpus
 
-OF_A_MANIFEST = (  # what pages are made of
-    *(
-        "series",
-        "snapshot",
-        "previous",
-        "snapshots",
-        "subject",
-        "settings",
-        "records",
-        "status",
-        "alarms",
-        "gaps",
-        "history",
-    ),
-    *("registered", "timeline"),
-)
+ESCAPED = "backslashreplace"  # of half a character, which JSON may hold and UTF-8 not
 COLUMNS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
         ("snapshot", "metric", "name", "axis", "level", "prompt", "harm", "of", "unit", "status"), pa.string()
@@ -46,23 +33,25 @@ COLUMNS: Mapping[str, pa.DataType] = {
 }
 
 
-def rows(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+def rows(manifest: ManifestContent) -> list[dict[str, Any]]:
     """The records of a manifest as a flat table."""
     return [_row(manifest["snapshot"], record) for record in manifest["records"]]
 
 
-def _row(snapshot: str, record: Mapping[str, Any]) -> dict[str, Any]:
+def _row(snapshot: str, record: ManifestRow) -> dict[str, Any]:
     found: dict[str, Any] = {"snapshot": snapshot, **{name: record.get(name) for name in COLUMNS if name != "snapshot"}}
-    if record.get("ci"):
-        found |= {"low": record["ci"]["low"], "high": record["ci"]["high"]}
+    if ci := record.get("ci"):
+        found |= {"low": ci["low"], "high": ci["high"]}
     for name, kind in COLUMNS.items():
         value = found[name]
         if value is not None and kind == pa.float64():
             found[name] = float(value) if isinstance(value, int | float) else None  # what is no number is in `reason`
+        elif isinstance(value, str):
+            found[name] = value.encode(errors=ESCAPED).decode()
     return found
 
 
-def files(manifest: Mapping[str, Any], head: Mapping[str, Any] | None) -> dict[str, bytes]:
+def files(manifest: ManifestContent, head: Mapping[str, Any] | None) -> dict[str, bytes]:
     """{file of data/<id>/: its bytes}."""
     table = rows(manifest)
     public = {
@@ -77,7 +66,7 @@ def files(manifest: Mapping[str, Any], head: Mapping[str, Any] | None) -> dict[s
     return public if head is None else {**public, "head.json": _json(dict(head))}
 
 
-def read_manifest(text: str, where: str) -> dict[str, Any]:
+def read_manifest(text: str, where: str) -> ManifestContent:
     """A manifest as a site publishes it, or as the series has it. UserError for anything else."""
     try:
         found = json.loads(text)
@@ -85,11 +74,16 @@ def read_manifest(text: str, where: str) -> dict[str, Any]:
         raise UserError(f"manifest={where} is not JSON ({error}); give manifest.json of a snapshot's data") from error
     if not isinstance(found, dict) or found.get("id") != "drift_manifest":
         raise UserError(f"manifest={where} is no manifest of drift; give manifest.json of a snapshot's data")
-    if lacking := [name for name in OF_A_MANIFEST if name not in found]:
-        raise UserError(
-            f"manifest={where} has no {lacking[0]}; give manifest.json of a snapshot's data as it was published"
-        )
-    return {key: value for key, value in found.items() if key not in (results_io.DIGEST, "schema_version")}
+    manifest = content(cast(DriftManifest, found))
+    if reason := limits(manifest) or next(mismatches(manifest, ManifestContent, ""), None):
+        raise UserError(f"manifest={where}: {reason}; give manifest.json of a snapshot's data as it was published")
+    return manifest
+
+
+def content(manifest: DriftManifest) -> ManifestContent:
+    """A manifest as pages are made of it: without what a stored result has beside its content."""
+    found = {key: value for key, value in manifest.items() if key not in (results_io.DIGEST, "schema_version")}
+    return cast(ManifestContent, found)
 
 
 def read_head(path: Path) -> dict[str, Any]:
@@ -104,7 +98,9 @@ def read_head(path: Path) -> dict[str, Any]:
 
 
 def _json(value: Any) -> bytes:
-    return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode(
+        errors=ESCAPED
+    )
 
 
 def _csv(table: Sequence[Mapping[str, Any]]) -> bytes:

@@ -15,6 +15,7 @@ from circuits.tasks import lexicon
 from meridian.experiments import planted_faults
 from suites import declaration
 from suites.statistics import proportions
+from tests.result_samples import completed
 
 SHIPPED = yaml.safe_load((Path(__file__).parents[3] / "configs/experiment/planted_faults.yaml").read_text())
 HEADS = [head(layer, index) for layer in range(4) for index in range(8)]
@@ -79,9 +80,10 @@ def look(folder: Path, shares: dict[str, float], named: list[str]) -> dict[str, 
         "cluster": [str(place // 2) for place in range(24)],
         "split": ["evaluation"] * 16 + ["held_out"] * 8,
     }
-    results_io.write(folder / "01_baseline.json", {"data": baseline})
+    n = {"evaluation": 16, "held_out": 8, "heads": len(shares)}
+    results_io.write(folder / "01_baseline.json", completed("01", n=n, data=baseline))
     patched = {"denoising": [[4 * share for share in shares.values()]] * 24}
-    results_io.write(folder / "02_activation_patching.json", {"data": patched})
+    results_io.write(folder / "02_activation_patching.json", completed("02", n=n, data=patched))
     return planted_faults.confirmations(folder, named, {"minimum_share": 0.1, "level": 0.95})
 
 
