@@ -106,10 +106,23 @@ class Coordinates:
             )
         if self.embedder is None or not len(texts):
             return np.full((len(texts), max(len(self.axes), 1)), np.nan)
-        vectors = np.asarray(self.embedder.encode(list(texts)), dtype=np.float64)
+        vectors = self._embedded(texts)
         if self.kind == "embedding":
             return vectors
         return np.stack([(vectors @ plus).mean(1) - (vectors @ minus).mean(1) for plus, minus in self._anchors], 1)
+
+    def _embedded(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
+        """Vectors of texts, each text embedded once: in another batch its vector is another by 1e-7, which is no distance."""
+        assert self.embedder is not None
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        if new:
+            encoded = np.asarray(self.embedder.encode(new), dtype=np.float64)
+            self._vectors.update(zip(new, encoded, strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+    @cached_property
+    def _vectors(self) -> dict[str, Float[np.ndarray, " axis"]]:
+        return {}
 
     @cached_property
     def _anchors(self) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from results_io import UserError
 from suites.estimate import missing
-from suites.geometry.metric import Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import ROUNDING, Metric, PublishedScore, centre, points, same_axes, settled
 from suites.statistics import proportions
 
 NUMBER, ID, NAME = "178", "G.ps", "coverage"
@@ -30,8 +30,10 @@ class Ball:
     radius: float
 
     def holds(self, values: ArrayLike) -> np.ndarray:
-        """Whether each point [axis] lies in it."""
-        return np.linalg.norm(points(values) - self.centre, axis=1) <= self.radius
+        """Whether each point [axis] lies in it; its edge is as wide as rounding."""
+        table = points(values)
+        away = np.linalg.norm(settled(table - self.centre, table, self.centre), axis=1)
+        return away <= self.radius * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,13 @@ def region(anchors: ArrayLike) -> Ball:
     table = points(anchors, "anchors")
     if len(table) < FEWEST_ANCHORS:
         raise UserError(f"a region of {len(table)} anchor texts; expected at least {FEWEST_ANCHORS}: write more")
-    return Ball(table.mean(0), float(np.quantile(_left_out(table), RADIUS)))
+    return Ball(centre(table), float(np.quantile(_left_out(table), RADIUS)))
 
 
 def require_apart(first: Ball, second: Ball, where: str) -> None:
     """UserError if two regions overlap: an output could then be of both sides."""
-    distance = float(np.linalg.norm(first.centre - second.centre))
+    between = settled(first.centre - second.centre, first.centre, second.centre)
+    distance = float(np.linalg.norm(between))
     if distance <= first.radius + second.radius:
         raise UserError(
             f"{where}: the regions of its two sides overlap (centres {distance:.3g} apart, radii {first.radius:.3g} and "
@@ -105,17 +108,17 @@ def ps(issues: Sequence[Issue]) -> Metric:
 
 def _mean_inside(issue: Issue, side: int) -> bool:
     values = issue.sides[side]
-    return bool(np.size(values)) and bool(issue.regions[side].holds(points(values).mean(0, keepdims=True))[0])
+    return bool(np.size(values)) and bool(issue.regions[side].holds(centre(points(values))[None])[0])
 
 
 def _left_out(table: Float[np.ndarray, "anchor axis"]) -> Float[np.ndarray, " anchor"]:
     """Distance of each anchor from the mean of the others."""
-    n = len(table)
-    others = (table.sum(0) - table) / (n - 1)
-    return np.linalg.norm(table - others, axis=1)
+    moved, n = settled(table - table[0], table), len(table)
+    others = (moved.sum(0) - moved) / (n - 1)
+    return np.linalg.norm(settled(moved - others, table), axis=1)
 
 
 def _regions_without(table: Float[np.ndarray, "anchor axis"]) -> list[Ball]:
     rest = [np.delete(table, i, axis=0) for i in range(len(table))]
     same_axes(*rest)
-    return [Ball(one.mean(0), float(np.quantile(_left_out(one), RADIUS))) for one in rest]
+    return [Ball(centre(one), float(np.quantile(_left_out(one), RADIUS))) for one in rest]

@@ -14,6 +14,8 @@ from suites.geometry import findings, framing, languages, mtmm, paraphrase, posi
 from suites.geometry.construct import SYMBOLIC_REASON, Construct, ConstructVariant
 from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import MeasuredConstruct, SetRun
+from suites.geometry.metric import centre as centre_of
+from suites.geometry.metric import residuals, settled
 
 SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
 PUBLISHED = {  # cells whose name in the figure is that of a metric, by its number
@@ -135,10 +137,14 @@ def _alike(name: str, sizes: Mapping[str, Mapping[str, int]]) -> bool:
 def _score(trait: str, one: MeasuredConstruct, used: Sequence[ConstructVariant], run: SetRun) -> float:
     means = one.means(used)
     if trait == "position":
-        return float(np.linalg.norm(means.mean(0) - np.array(run.reference(one.construct))))
+        return _length(centre_of(means) - np.array(run.reference(one.construct)), means)
     if trait == "stability":
-        return float(np.linalg.norm(means - means.mean(0), axis=1).mean())
+        return float(np.linalg.norm(residuals(means), axis=1).mean())
     return _width(np.concatenate(one.draws(used)), run)
+
+
+def _length(difference: np.ndarray, points: np.ndarray) -> float:
+    return float(np.linalg.norm(settled(difference, points)))
 
 
 def _width(points: np.ndarray, run: SetRun) -> float:
@@ -165,14 +171,14 @@ def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
 def _of_construct(one: MeasuredConstruct, run: SetRun) -> list[tuple[tuple[str, str], float]]:
     base, found = findings.wordings(one.construct), []
     means = one.means(base)
-    centre, reference = means.mean(0), run.reference(one.construct)
+    centre, reference = centre_of(means), run.reference(one.construct)
     others = {name: used for name in ("persona", "language") if (used := one.construct.of(name))}
-    moved = {name: one.means(used).mean(0) for name, used in others.items()}
+    moved = {name: centre_of(one.means(used)) for name, used in others.items()}
     if not run.deterministic:
-        noise = [float(((d - d.mean(0)) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
+        noise = [float((residuals(d) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
         found.append((("stability", "direct"), float(np.mean(noise))))
-    found.append((("stability", "paraphrase"), float(np.linalg.norm(means - centre, axis=1).mean())))
-    found += [(("stability", name), float(np.linalg.norm(at - centre))) for name, at in moved.items()]
+    found.append((("stability", "paraphrase"), float(np.linalg.norm(residuals(means), axis=1).mean())))
+    found += [(("stability", name), _length(at - centre, means)) for name, at in moved.items()]
     if reference is not None:
         target = np.array(reference)
         away, here = np.linalg.norm(means - target, axis=1), float(np.linalg.norm(centre - target))

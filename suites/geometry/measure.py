@@ -19,6 +19,7 @@ from suites.asking import Asker, no_bar
 from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, ConstructVariant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
+from suites.geometry.metric import centre
 from suites.item import Item, SamplingLeg, Suite
 from suites.log import generations
 from suites.log.cache import Cache
@@ -73,7 +74,7 @@ class MeasuredConstruct:
         return [self.outputs[one.id].points for one in variants]
 
     def means(self, variants: Sequence[ConstructVariant]) -> Float[np.ndarray, "wording axis"]:
-        return np.array([self.outputs[one.id].points.mean(0) for one in variants])
+        return np.array([centre(self.outputs[one.id].points) for one in variants])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling, spread
-from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore
+from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore, residuals
 from suites.statistics import bootstrap
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
@@ -24,8 +24,7 @@ DETERMINISTIC = "deterministic"
 
 def published(draws: Sequence[ArrayLike]) -> float:
     """The paper's PIS, mean_v |m_v - o|, with m_v the mean of the draws [draw, axis] of a wording and o the mean of m_v."""
-    found = spread.of(draws)
-    return float(np.linalg.norm(found.means - found.centroid, axis=1).mean())
+    return float(np.linalg.norm(residuals(spread.of(draws).means), axis=1).mean())
 
 
 def pis(

@@ -23,6 +23,8 @@ from suites.geometry import findings, fixed_scale, simultaneous, spread
 from suites.geometry.construct import Construct
 from suites.geometry.coordinates import Coordinates
 from suites.geometry.measure import GeometryRun, SetRun
+from suites.geometry.metric import centre as centre_of
+from suites.geometry.metric import settled
 from suites.models import head_ablation
 from suites.models.head_ablation import AblationHooks, HeadAblation
 from suites.models.local import LocalModel
@@ -162,7 +164,7 @@ def quantities(
     shift along its direction over all constructs (`shifts`)."""
     base = findings.wordings(one)
     means = np.array([table[v.id] for v in base])
-    centre = means.mean(0)
+    centre = centre_of(means)
     found = {f"{POSITION} {name}": float(centre[k]) for k, name in enumerate(axes)}
     found[f"{POSITION} away from the reference"] = float(centre @ towards)
     found[SPREAD] = spread.total_variance(means)
@@ -178,7 +180,8 @@ def _shifts(one: Construct, table: Table) -> dict[str, np.ndarray]:
     for persona in dict.fromkeys(v.persona for v in one.of("persona")):
         both = findings.pairs(base, one.of("persona", persona=persona))
         if both:
-            found[persona] = np.mean([table[framed.id] - table[plain.id] for plain, framed in both], axis=0)
+            plain, framed = (np.array([table[pair[k].id] for pair in both]) for k in (0, 1))
+            found[persona] = settled(centre_of(framed - plain), plain, framed)
     return found
 
 
@@ -248,8 +251,8 @@ def analyse(
 
 def _towards(one: Construct, table: Table) -> np.ndarray:
     """The unit vector from the reference (the origin if none) to the centre of the intact wordings."""
-    centre = np.mean([table[v.id] for v in findings.wordings(one)], axis=0)
-    away = centre - (np.zeros(len(centre)) if one.reference is None else np.array(one.reference))
+    means = np.array([table[v.id] for v in findings.wordings(one)])
+    away = settled(centre_of(means) - np.array(one.reference or (0.0,) * means.shape[1]), means)
     length = float(np.linalg.norm(away))
     return away / length if length else np.zeros(len(centre))
 

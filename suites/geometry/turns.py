@@ -12,7 +12,7 @@ from scipy import stats
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import displacement, relabelling
-from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, centre, points, residuals, same_axes, settled
 from suites.geometry.position import METHOD
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
@@ -54,19 +54,21 @@ def ds(
         return Metric(PublishedScore(None, FORMULA), missing("insufficient_data", "a turn without outputs", UNIT))
     if paired and len({len(table) for table in tables}) > 1:
         raise UserError("turns with different wordings; expected the same in each: leave out those that a turn lacks")
-    centres = np.array([table.mean(0) for table in tables])
+    centres = np.array([centre(table) for table in tables])
+    centres = settled(centres - centres[0], *tables)  # seen from turn 0
     distance = float(np.linalg.norm(centres[-1] - centres[0]))
     formula = PublishedScore(distance, FORMULA, f"velocity {distance / last:.6f}")
     detail = {"velocity": distance / last, "turns": last} | _walk(centres)
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
-    samples = [tables[-1] - tables[0]] if paired else [tables[0], tables[-1]]
+    moved = settled(tables[-1] - tables[0], *tables) if paired else None
+    samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    if paired:
-        p = relabelling.signs(tables[-1] - tables[0], seed, resamples)
-    else:
+    if moved is None:
         p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
+    else:
+        p = relabelling.signs(moved, seed, resamples)
     floor = paired_floor(tables, seed, level) if paired else noise_floor(tables, seed, level)
     return Metric(
         formula,
@@ -99,9 +101,9 @@ def noise_floor(tables: Sequence[Float[np.ndarray, "repeat axis"]], seed: int, l
 
     Drawn with replacement around the mean and widened by sqrt(n/(n-1)), so that the variance of such a mean is S_0/n.
     """
-    rng, start = np.random.default_rng(seed), relabelling.reduced(tables[0] - tables[0].mean(0))
-    residuals = start * np.sqrt(len(start) / (len(start) - 1))
-    centres = [residuals[rng.integers(len(start), size=(FLOORS, len(table)))].mean(1) for table in tables]
+    rng, start = np.random.default_rng(seed), relabelling.reduced(residuals(tables[0]))
+    wide = start * np.sqrt(len(start) / (len(start) - 1))
+    centres = [wide[rng.integers(len(start), size=(FLOORS, len(table)))].mean(1) for table in tables]
     return _floor(np.stack(centres, axis=1), level)
 
 
@@ -112,12 +114,12 @@ def paired_floor(tables: Sequence[Float[np.ndarray, "wording axis"]], seed: int,
     left of single wordings.
     """
     rng, (count, wordings) = np.random.default_rng(seed), (len(tables), len(tables[0]))
-    flat = relabelling.reduced(np.concatenate([table - table.mean(0) for table in tables]))
-    residuals = flat.reshape(count, wordings, -1) * np.sqrt(wordings / (wordings - 1))
-    centres = np.zeros((FLOORS, count, residuals.shape[2]))
+    flat = relabelling.reduced(np.concatenate([residuals(table) for table in tables]))
+    wide = flat.reshape(count, wordings, -1) * np.sqrt(wordings / (wordings - 1))
+    centres = np.zeros((FLOORS, count, wide.shape[2]))
     for wording in range(wordings):
         orders = rng.permuted(np.tile(np.arange(count), (FLOORS, 1)), axis=1)
-        centres += residuals[orders, wording] / wordings
+        centres += wide[orders, wording] / wordings
     return _floor(centres, level)
 
 

@@ -433,6 +433,28 @@ def test_an_embedder_without_numbers_leaves_no_coordinate(tmp_path):
     assert all(one["value"] is None and one["role"] != "confirmatory" for one in found.values())
 
 
+def test_answers_that_are_all_one_text_have_one_place_whatever_batch_they_are_embedded_in(tmp_path):
+    """An embedder of single precision gives a text another vector in another batch; a fifth of the outputs are lost at random."""
+    noise = np.random.default_rng(18)
+
+    def single(texts):
+        return (0.1 + 1e-8 * noise.normal(size=(1, 3))).repeat(len(texts), 0)
+
+    def rule(prompt, sample):
+        return "" if sample == 4 and prompt.endswith(("1", "3")) else "Trains."
+
+    own = written(
+        tmp_path / "mine",
+        [question("q", personas={"cook": "As a cook,"}, turns=["It rained."])],
+        {"coordinates": {"kind": "embedding"}},
+    )
+    embedder = coordinates.Embedding(single, "single", "00" * 32)
+    found = records(measure.run([own], Rater(rule), tmp_path, SETTINGS, embedder=embedder), tmp_path)
+    for name in ("pis.mine.q", "pss.mine.q.cook", "ds.mine.q"):
+        one = found[f"G.{name}"]
+        assert (one["value"], one["published"]["value"], one["p_value"]) == (0, 0, 1), name
+
+
 def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
     personas = [{"id": f"p{k}", "method": "persona", "persona": "c", "prompt": f"p {k}"} for k in range(6)]
     bare = {key: value for key, value in question("bare", variants=personas).items() if key != "wordings"}

@@ -9,6 +9,7 @@ from results_io import UserError
 from suites.geometry import (
     coverage,
     displacement,
+    fixed_scale,
     framing,
     judge_bias,
     languages,
@@ -212,6 +213,51 @@ def test_nothing_found_is_no_zero_and_no_nan():
     assert coverage.ps([]).estimate.status == "not_applicable"
     assert judge_bias.jbs(np.zeros((0, 3)), np.zeros((0, 3))).estimate.status == "insufficient_data"
     assert reasoning.rss([-1.0] * 9, [1.0] * 9).estimate.excluded == {"tau^2 not above 0": 9}
+
+
+def tenth(count, value=0.1):
+    """Equal points: seven numbers .1 have a mean that is not .1."""
+    return np.full((count, 3), value)
+
+
+def test_outputs_that_all_agree_have_no_spread_of_rounding():
+    assert np.mean(tenth(7)[:, 0]) != 0.1
+    moved, still = framing.pss(tenth(7), tenth(7) + 1), framing.pss(tenth(7), tenth(5))
+    assert (moved.estimate.status, moved.published.value) == ("undefined", None)  # 6.67e16 with a spread of rounding
+    assert moved.estimate.detail["squared"] == near(3) and moved.estimate.detail["baseline_variance"] == 0
+    assert (still.estimate.value, still.published.value, still.estimate.p_value) == (0, 0, 1)  # .845
+    apart, same = (languages.lds({"en": tenth(7), "fr": tenth(5, value)}) for value in (1.1, 0.1))
+    assert apart.estimate.status == same.estimate.status == "undefined" and apart.published.value is None  # 4e16
+    assert (apart.estimate.detail["squared"], same.estimate.detail["squared"]) == (near(3), 0)
+    walk = turns.ds([tenth(7), tenth(5), tenth(6)]).estimate
+    assert (walk.value, walk.p_value, walk.detail["path"], walk.detail["straightness"]) == (0, 1, 0, None)  # p was 0
+    one = paraphrase.pis([tenth(3 + k) for k in range(8)])
+    assert (one.estimate.value, one.published.value, one.estimate.ci) == (0, 0, None)  # an interval to 4e-32
+    placed = position.ods(tenth(7), [0.1] * 3).estimate
+    assert (placed.value, placed.ci, placed.detail["reading"]) == (0, None, position.NEAR)
+    narrow = width.ow(tenth(21)).estimate
+    assert (narrow.value, narrow.ci) == (0, None) and "no interval: all outputs agree" in narrow.assumptions
+
+
+def test_regions_scales_matrices_and_judges_know_rounding():
+    assert all(coverage.region(tenth(n)).holds(tenth(1)).all() for n in range(10, 40))  # not at 15, 18, 22, 28, 39
+    with pytest.raises(UserError, match="overlap"):
+        coverage.require_apart(coverage.region(tenth(12)), coverage.region(tenth(15)), "trains")
+    with pytest.raises(UserError, match="do not vary"):
+        fixed_scale.of([tenth(7), tenth(7)], "pocket")  # a unit of 2.6e-17
+    with pytest.raises(UserError, match="all cells of the table are equal"):
+        mtmm.shares(np.full((7, 7), 0.1))
+    assert set(mtmm.components(np.full((7, 3, 7), 0.1)).components.values()) == {0.0}
+    rng, names = np.random.default_rng(17), (("a", "b", "c"), ("x", "y", "z"))
+    scores = rng.normal(size=(40, 3, 3))
+    scores[:, 1, 2] = 0.1 + 1e-16 * rng.normal(size=40)
+    assert mtmm.campbell_fiske(scores, *names)["convergent"].status == "undefined"
+    flips, reruns = np.zeros((23, 7)), np.zeros((23, 5))
+    flips[:, :2], reruns[:, 0] = 1, 1  # 2/7 less 1/5 in each case
+    assert judge_bias.jbs(flips, reruns).estimate.ci is None
+    halved = reasoning.rss(np.full(9, 0.1) * 3, np.full(9, 0.3)).estimate  # .30000000000000004 and .3
+    assert (halved.value, halved.p_value) == (1, 1)
+    assert simultaneous.intervals(np.full((7, 2), 0.1), 0.95, 1000, 0) == [(near(0.1), near(0.1))] * 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
