@@ -157,25 +157,30 @@ def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
     if not live or len({len(one["distances"]) for one in live}) > 1:
         return
     distances = np.array([one["distances"] for one in live])
-    still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
-    half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
-    middle = still.mean(0)
-    series = [
-        Series("distance, mean over constructs", tuple(distances.mean(0).tolist())),
-        Series("no movement", *(tuple(one.tolist()) for one in (middle, np.maximum(middle - half, 0), middle + half))),
-    ]
+    series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
+    band = "no band: these outputs have no noise that draws would show"
+    if all(one["floor_mean"] for one in live):
+        series.append(_still(live))
+        band = f"band: where the noise of draws puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0"
     yield Curves(
         name=f"turns_{name}",
         title=f"How far the answer drifts: {name}",
-        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; band: where the "
-        f"noise of wordings and repeats alone puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0. "
-        "Result 174.",
+        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; {band}. Result 174.",
         x_label="turn",
         y_label="scaled distance",
-        x=tuple(str(turn) for turn in range(len(middle))),
+        x=tuple(str(turn) for turn in range(distances.shape[1])),
         series=tuple(series),
         level=LEVEL,
     )
+
+
+def _still(live: Sequence[Mapping[str, Any]]) -> Series:
+    """The mean distance over constructs where nothing but noise moves, with its band; constructs are independent."""
+    still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
+    half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
+    middle = still.mean(0)
+    ends = (np.maximum(middle - half, 0), middle + half)
+    return Series("no movement", tuple(middle.tolist()), *(tuple(end.tolist()) for end in ends))
 
 
 def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Forest]:

@@ -83,7 +83,7 @@ def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[Me
         position: lambda: _position(one, base, run),
         paraphrase: lambda: _paraphrase(one, base, run, seed),
         framing: lambda: _framing(one, base, seed),
-        turns: lambda: _turns(one, base, seed),
+        turns: lambda: _turns(one, base, run, seed),
         languages: lambda: _languages(one, base, run, seed),
         width: lambda: _width(one, run),
     }
@@ -185,7 +185,9 @@ def _of_these_words(found: Metric, count: int) -> Metric:
     return replace(found, estimate=estimate)
 
 
-def _turns(one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _turns(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
+) -> Iterator[tuple[str | None, Metric]]:
     numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
     if not numbers or not base:
         yield (
@@ -201,8 +203,9 @@ def _turns(one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int) 
     many = len(first) >= PAIRED_FROM
 
     def found() -> Metric:
-        tables = [one.means(turn) for turn in ordered] if many else in_step([one.draws(turn) for turn in ordered])
-        metric = turns.ds(tables, paired=len(first) > 1, seed=seed)
+        draws = [one.draws(turn) for turn in ordered]
+        tables = [one.means(turn) for turn in ordered] if many else in_step(draws)
+        metric = turns.ds(tables, paired=len(first) > 1, repeats=draws, exact=run.deterministic, seed=seed)
         return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)

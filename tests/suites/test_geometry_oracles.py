@@ -415,8 +415,8 @@ def test_correlations_are_disattenuated_beside_the_raw_ones_where_two_methods_sh
     assert blind["convergent_disattenuated"].status == "undefined"
 
 
-def test_the_floor_of_a_paired_path_is_that_of_turns_in_random_order():
-    """Of two turns there are as many orders as signs: all of them, listed."""
+def test_the_floor_of_a_paired_turn_is_that_of_its_differences_with_any_signs():
+    """Of two turns there are 128 signs: all of them, listed. A third turn that moves wordings apart has no say in it."""
     rng = np.random.default_rng(13)
     words = 5 * rng.normal(size=(7, 2))
     turn = [words + 0.4 * rng.normal(size=(7, 2)), words + 0.4 * rng.normal(size=(7, 2)) + (2, 1)]
@@ -430,6 +430,38 @@ def test_the_floor_of_a_paired_path_is_that_of_turns_in_random_order():
     assert found["floor_mean"] == [0, pytest.approx(found["path_floor"])]
     more = [turn[0], turn[1], words + 0.4 * rng.normal(size=(7, 2))]
     assert 1.2 < turns.paired_floor(more, 0, 0.95)["path_floor"] / found["path_floor"] < 3
+
+
+def test_a_turn_that_moves_does_not_raise_the_floor_of_another():
+    """Turn 1 is turn 0 to within .02; turn 2 moves each wording its own way by 1. The floor of turn 1 was .32."""
+    rng = np.random.default_rng(0)
+    words = rng.normal(size=(8, 2))
+    short = [words, words + 0.02 * rng.normal(size=(8, 2))]
+    for options in ({}, {"repeats": [[w + 0.02 * rng.normal(size=(5, 2)) for w in turn] for turn in [words] * 3]}):
+        fewer = {name: given[:2] for name, given in options.items()}
+        alone = turns.ds(short, paired=True, **fewer).estimate.detail
+        more = turns.ds([*short, words + rng.normal(size=(8, 2))], paired=True, **options).estimate.detail
+        assert 0.001 < more["floor_mean"][1] < 0.02
+        assert more["floor_mean"][1] == pytest.approx(alone["floor_mean"][1], rel=0.1)
+        assert alone["path_floor"] == pytest.approx(alone["floor_mean"][1])
+    assert more["path_floor"] == pytest.approx(2 * alone["path_floor"], rel=0.1)  # of draws of turn 0 alone
+    assert 0.3 < turns.ds([words, words + rng.normal(size=(8, 2))], paired=True).estimate.detail["floor_mean"][1] < 0.8
+    exact = turns.ds(short, paired=True, exact=True).estimate
+    assert exact.detail["floor_mean"] is exact.detail["path_floor"] is None and exact.value is not None
+    single = turns.ds(short, paired=True, repeats=[[w[None] for w in turn] for turn in short]).estimate
+    assert single.detail["floor_high"] is None
+
+
+def test_the_floor_of_draws_has_the_variance_of_the_means():
+    """Distances of two means of 8 wordings with 5 draws each, of noise 1 in 16 axes: their square is 2/40 on average."""
+    rng = np.random.default_rng(19)
+    squares = []
+    for seed in range(20):
+        start = list(3 * rng.normal(size=(8, 1, 16)) + rng.normal(size=(8, 5, 16)) / 4)
+        found = turns.noise_floor(start, [[5] * 8] * 3, seed, 0.95)
+        squares.append(found["floor_mean"][2] ** 2 + found["floor_sd"][2] ** 2)
+        assert found["floor_high"][2] < found["path_floor_high"] < 3 * found["floor_high"][2]
+    assert np.mean(squares) == pytest.approx(2 / 40, rel=0.1)
 
 
 def test_the_intervals_of_a_trace_hold_for_all_heads_at_once():
