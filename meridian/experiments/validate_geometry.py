@@ -189,17 +189,23 @@ def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: what each metric says of the intact model and the two fine-tunes."""
-    header = ("model", "ODS, squared", "PIS, tau²", "PSS, squared: persona", "PSS, squared: other", "found by")
-    lines = [
-        [
-            row["model"],
-            *(f"{row[name]:.3f}" for name in ("ods", "pis", "pss", "pss_other")),
-            ", ".join(row["found"]) or "–",
-        ]
-        for row in rows
-    ]
-    return generated_parts.table(header, lines)
+    """Markdown: what each metric says of the intact model, and how far and how surely each fine-tune changed it."""
+    names = {
+        "ods": "ODS, squared",
+        "pis": "PIS, tau²",
+        "pss": "PSS, squared: persona",
+        "pss_other": "PSS, squared: other",
+    }
+    lines = []
+    for place, row in enumerate(rows):
+        cells = [f"{row[name]:.3f}" if place == 0 else _changed(row, name) for name in names]
+        lines.append([row["model"], *cells, ", ".join(row["found"]) or "–"])
+    return generated_parts.table(("model", *names.values(), "changed"), lines)
+
+
+def _changed(row: Mapping[str, Any], name: str) -> str:
+    mean, low, high = row["changes"][name]
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] {row['read'][name]}"
 
 
 def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
