@@ -19,8 +19,8 @@ LARGEST = 1e60  # of a coordinate: fourth powers are still numbers
 RATIO = "ratio"
 ROUNDING = 1e-12  # of the largest coordinate: sums of equal numbers differ by less, and no spread is so small
 NO_INTERVAL = (
-    "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy (.80 of 95 % "
-    "intervals held); distance_interval is that of the distance itself"
+    "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy; "
+    "distance_interval is that of the distance itself"
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -727,6 +728,19 @@ def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
     assert freeze_constructs.main([str(folder)]) == 0 and construct.load(folder).constructs[0].version == "1.0.1"
     lines = (folder / construct.LOCK).read_text().splitlines()
     assert set(json.loads(lines[0])["prompts"]) == {f"w{k}" for k in range(1, 9)}
+
+
+def test_the_page_shows_a_set_that_can_be_frozen(tmp_path):
+    """Its two blocks as they stand; `variants: []` and two wordings "..." were refused."""
+    text = (Path(__file__).parents[2] / "docs" / "geometry.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n# DIR/(\S+)\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in blocks] == [construct.REFERENCE, f"trains/{construct.FILE}"]
+    for name, block in blocks:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    assert freeze_constructs.main([str(tmp_path)]) == 0
+    (trains,) = construct.load(tmp_path).constructs
+    assert [v.id for v in trains.variants] == ["w1", "w2", "student_w1", "student_w2", "turn1_w1", "turn1_w2", "german"]
 
 
 def test_the_shipped_sets_are_whole():
