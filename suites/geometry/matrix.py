@@ -174,7 +174,7 @@ def _of_construct(one: MeasuredConstruct, run: SetRun) -> list[tuple[tuple[str, 
     centre, reference = centre_of(means), run.reference(one.construct)
     others = {name: used for name in ("persona", "language") if (used := one.construct.of(name))}
     moved = {name: centre_of(one.means(used)) for name, used in others.items()}
-    if not run.deterministic:
+    if not run.deterministic and all(len(draws) > 1 for draws in one.draws(base)):
         noise = [float((residuals(d) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
         found.append((("stability", "direct"), float(np.mean(noise))))
     found.append((("stability", "paraphrase"), float(np.linalg.norm(residuals(means), axis=1).mean())))
@@ -222,6 +222,8 @@ def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[MetricFindi
         return "not_applicable", "no construct declares a reference in these coordinates"
     if (trait, method) == ("stability", "direct") and run.deterministic:
         return "not_applicable", "outputs are exact, so that there is no noise of draws"
+    if (trait, method) == ("stability", "direct"):
+        return "insufficient_data", "one draw: no two outputs of a wording to compare; draw at least twice"
     if not any(one.construct.of(method) for one in run.measured) and method in ("language", "persona"):
         return "not_applicable", f"no construct is asked by the method {method}"
     reasons = [f.found.estimate.reason for f in found if f.found.estimate.status == "insufficient_data"]

@@ -153,6 +153,23 @@ def test_a_model_without_sampling_is_asked_once_and_its_wordings_are_exact(tmp_p
     assert found["value"] == pytest.approx(np.var(np.arange(8), ddof=1)) and found["p_value"] is None
 
 
+def test_one_draw_of_a_model_that_samples_is_not_taken_for_an_exact_output(tmp_path):
+    """It is asked at the temperature that was given, and tau is not identified; at temperature 0 outputs are exact."""
+    own = written(tmp_path / "mine", [question("q", personas={"cook": "As a cook,"})])
+    rule = lambda prompt, sample: says(float(prompt[-1]))  # noqa: E731
+    drawn, greedy = Rater(rule), Rater(rule)
+    run = measure.run([own], drawn, tmp_path / "a", {**SETTINGS, "draws": 1})
+    one = records(run, tmp_path / "a")["G.pis.mine.q"]
+    assert {request.temperature for request in drawn.heard} == {1.0} and len(drawn.heard) == 16
+    assert (one["status"], one["value"]) == ("insufficient_data", None) and one["reason"].startswith("one draw")
+    assert one["published"]["value"] == pytest.approx(2.0)  # of the points 0 to 7
+    cells = {(c.trait, c.method): c for c in matrix.cells(run.sets[0], findings.of(run.sets[0], 0))}
+    assert cells["stability", "direct"].status == "insufficient_data"  # a noise of 0.00
+    exact = measure.run([own], greedy, tmp_path / "b", {**SETTINGS, "draws": 1, "temperature": 0.0})
+    assert {request.temperature for request in greedy.heard} == {0.0} and exact.sets[0].deterministic
+    assert records(exact, tmp_path / "b")["G.pis.mine.q"]["value"] == pytest.approx(6)
+
+
 @pytest.mark.slow
 def test_languages_reasoning_and_both_sides(tmp_path):
     rng = np.random.default_rng(2)
