@@ -91,7 +91,8 @@ def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
         assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
         assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
     assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
-    assert found["G.pis.mine"]["status"] == "insufficient_data" and "20" in found["G.pis.mine"]["reason"]
+    overall = found["G.pis.mine"]
+    assert overall["ci"] is None and overall["assumptions"][0] == "no interval: 6 topics; at least 20 are needed"
     cells = {
         (c["trait"], c["method"]): c for c in results_io.read(tmp_path / "out/179_mtmm.json")["data"]["mine"]["cells"]
     }
@@ -143,6 +144,38 @@ def test_symbolic_output_and_what_is_not_asked_have_a_status_and_never_a_zero(tm
     )
     assert "symbolic" in found["G.pis.mine.sums"]["reason"]
     assert found["G.lds.mine.tastes"]["status"] == found["G.rss.mine"]["status"] == "not_applicable"
+
+
+def test_what_does_not_apply_to_one_construct_is_not_said_of_all(tmp_path):
+    """The first construct is symbolic, and the others have too few wordings: that is why there is no number."""
+    own = [question("a_sum", mode_of_output="symbolic"), *(question(f"q{k}", wordings=3) for k in range(2))]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(lambda p, s: says(s)), tmp_path / "out", SETTINGS)
+    overall = records(run, tmp_path / "out")["G.pis.mine"]
+    assert overall["status"] == "insufficient_data" and "3 wordings; at least 5" in overall["reason"]
+    assert overall["published"]["note"] == overall["reason"]
+    framed = [question("a_sum", mode_of_output="symbolic"), question("q", personas={"cook": "As a cook,"})]
+    run = measure.run([written(tmp_path / "framed", framed)], Rater(lambda p, s: says(s)), tmp_path / "f", SETTINGS)
+    found = records(run, tmp_path / "f")
+    assert "G.pss.framed" not in found and found["G.pss.framed.cook"]["status"] == "ok"
+
+
+def test_few_topics_have_a_mean_over_constructs_and_no_interval(tmp_path):
+    """Twelve questions in four topics, as in `opinions`; one whose answers all agree has no ratio, and a distance of 9."""
+
+    def rule(prompt, sample):
+        still = prompt.endswith(" 0") or "q0" in prompt
+        return says(5 + 3 * prompt.startswith("As a cook,") + (0 if still else 0.2 * sample), 5)
+
+    own = [question(f"q{k}", topic=f"t{k % 4}", personas={"cook": "As a cook,"}) for k in range(12)]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path / "out", SETTINGS)
+    found = records(run, tmp_path / "out")
+    single, overall = found["G.pss.mine.q0.cook"], found["G.pss.mine.cook"]
+    assert (single["status"], single["detail"]["squared"]) == ("undefined", 9)
+    assert overall["value"] == pytest.approx(9) and overall["unit"] == "squared scaled distance"
+    assert (overall["n"], overall["ci"], overall["n_excluded"]) == (4, None, {})
+    assert overall["assumptions"] == ["no interval: 4 topics; at least 20 are needed"]
+    taus = [found[f"G.pis.mine.q{k}"]["value"] for k in range(12)]
+    assert found["G.pis.mine"]["value"] == pytest.approx(np.mean(taus)) and found["G.pis.mine"]["status"] == "ok"
 
 
 def test_a_model_without_sampling_is_asked_once_and_its_wordings_are_exact(tmp_path):
