@@ -45,11 +45,13 @@ def build(folder: Path) -> Iterator[Figure]:
         if "constructs" not in shown:
             continue
         yield from maps(name, shown)
-        yield from drift(name, found[turns.NUMBER])
-        yield from compared(name, found)
+        yield from drift(name, found[turns.NUMBER], _distance(shown))
+        yield from compared(name, found, _distance(shown))
     if mtmm.NUMBER in found:
         for name, data in found[mtmm.NUMBER]["data"].items():
-            yield matrix(name, data["cells"])
+            shown = found[position.NUMBER]["data"]["sets"][name]
+            if "constructs" in shown:  # of a set that does not apply there is nothing to show
+                yield matrix(name, data["cells"], _distance(shown))
 
 
 def of_run(run: RunFolder) -> Iterator[Figure]:
@@ -57,9 +59,7 @@ def of_run(run: RunFolder) -> Iterator[Figure]:
     folder = run.geometry_folder
     if folder is None:
         return
-    shown = documents(folder)[position.NUMBER]["data"]["sets"]
-    unasked = {f"matrix_{name}" for name, data in shown.items() if "constructs" not in data}
-    yield from (figure for figure in build(folder) if figure.name not in unasked)
+    yield from build(folder)
 
 
 def maps(name: str, shown: Mapping[str, Any]) -> Iterator[OutputMap]:
@@ -93,8 +93,8 @@ def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any])
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
         f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
         "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
-        x_label=f"{shown['axes'][0]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][0],
-        y_label=f"{shown['axes'][1]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][1],
+        x_label=_axis(shown, 0),
+        y_label=_axis(shown, 1),
         draws=_pairs(np.concatenate(list(clouds.values()))),
         wordings=_pairs(base),
         centre=(float(centre[0]), float(centre[1])),
@@ -103,6 +103,21 @@ def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any])
         reference=None if data["reference"] is None else (float(data["reference"][0]), float(data["reference"][1])),
         arrows=tuple(arrows),
     )
+
+
+def _axis(shown: Mapping[str, Any], place: int) -> str:
+    """An axis with its unit: log-odds are in nats unless the set fixes a scale."""
+    name = shown["axes"][place]
+    if shown["kind"] == "choices":
+        return f"{name} ({'scaled log-odds' if shown['scale'] else 'log-odds, nats'})"
+    return f"{name} (scaled)" if shown["scale"] else name
+
+
+def _distance(shown: Mapping[str, Any]) -> str:
+    """The unit of distances: that of the coordinates unless the set fixes a scale."""
+    if shown["scale"]:
+        return "scaled distance"
+    return "distance, nats" if shown["kind"] == "choices" else "distance"
 
 
 def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
@@ -123,7 +138,7 @@ def outline(points: np.ndarray) -> np.ndarray:
         return points[np.argsort(points[:, 0], kind="stable")][[0, -1]]
 
 
-def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
+def matrix(name: str, cells: Sequence[Mapping[str, Any]], unit: str) -> HeatMap:
     """Table 179: cells without a value are hatched and say why, and are never a colour."""
     by_place = {(cell["trait"], cell["method"]): cell for cell in cells}
 
@@ -137,7 +152,7 @@ def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
     return HeatMap(
         name=f"matrix_{name}",
         title=f"Traits by methods: {name}",
-        caption="The paper's figure 12 filled with values, means over constructs, in scaled distance. Hatched cells have none "
+        caption="The paper's figure 12 filled with values, means over constructs, as distances. Hatched cells have none "
         "and say their status; that the rows are independent dimensions is a claim of the paper. Result 179.",
         x_label="method",
         y_label="trait",
@@ -145,12 +160,12 @@ def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
         y=mtmm.TRAITS,
         values=tuple(tuple(value(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
         text=tuple(tuple(text(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
-        unit="scaled distance",
+        unit=unit,
         diverging=any((cell["value"] or 0) < 0 for cell in cells),
     )
 
 
-def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
+def drift(name: str, document: Mapping[str, Any], unit: str) -> Iterator[Curves]:
     """Distance from turn 0 by turn, mean over constructs, over what the noise of repeats alone would walk."""
     records = [r for r in document["records"] if r["suite"] == name and r.get("construct")]
     live = [r["detail"] for r in records if r["status"] == "ok" and "distances" in r["detail"]]
@@ -167,7 +182,7 @@ def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
         title=f"How far the answer drifts: {name}",
         caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; {band}. Result 174.",
         x_label="turn",
-        y_label="scaled distance",
+        y_label=unit,
         x=tuple(str(turn) for turn in range(distances.shape[1])),
         series=tuple(series),
         level=LEVEL,
@@ -183,7 +198,7 @@ def _still(live: Sequence[Mapping[str, Any]]) -> Series:
     return Series("no movement", tuple(middle.tolist()), *(tuple(end.tolist()) for end in ends))
 
 
-def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Forest]:
+def compared(name: str, found: Mapping[str, Mapping[str, Any]], unit: str) -> Iterator[Forest]:
     """The paper's number beside the estimate, metric by metric, both as distances."""
     rows = []
     for number, title in SHARED.items():
@@ -205,7 +220,7 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
             caption="Means over constructs. The published numbers count the noise of draws and wordings as movement; the "
             "estimates do not. Squares are shown as their root, 0 where they are not above 0. PSS and LDS are "
             "shown as the distances that they are before the paper divides them by the baseline's spread. Results 171 to 177.",
-            x_label="scaled distance",
+            x_label=unit,
             rows=tuple(rows),
             lines={"0": 0.0},
             level=LEVEL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -44,6 +44,11 @@ class Issue:
     sides: tuple[ArrayLike, ArrayLike]
     regions: tuple[Ball, Ball]
     refused: tuple[int, int] = (0, 0)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an output or a refusal on both sides."""
+        return all(np.size(side) or refused for side, refused in zip(self.sides, self.refused, strict=True))
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -88,21 +93,27 @@ def ceiling(anchors: ArrayLike) -> float:
 def ps(issues: Sequence[Issue]) -> Metric:
     """Share of issues with more than half of the draws covered on both sides, Wilson's interval (clustered by topic).
 
-    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. Not
+    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. An issue
+    with a side of which there is neither an output nor a refusal is left out and counted; undefined if no other is there. Not
     applicable without issues.
     """
     if not issues:
         reason = "no construct declares two sides with anchors"
         return Metric(PublishedScore(None, FORMULA, reason), missing("not_applicable", reason, UNIT))
+    given, issues = len(issues), [issue for issue in issues if issue.answered]
+    if not issues:
+        reason = f"none of {given} issues has an output or a refusal on both sides"
+        return Metric(PublishedScore(None, FORMULA, reason), missing("undefined", reason, UNIT))
     both = [min(issue.shares) > COVERED for issue in issues]
     means = [all(_mean_inside(issue, side) for side in (0, 1)) for issue in issues]
     estimate = proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT)
     sides = {
         f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
     }
+    left_out = {"a side without outputs": given - len(issues)} if len(issues) < given else {}
     return Metric(
         PublishedScore(float(np.mean(means)), FORMULA),
-        type(estimate)(**{**vars(estimate), "detail": {**estimate.detail, **sides}}),
+        replace(estimate, excluded=left_out, detail={**estimate.detail, **sides}),
     )
 
 

@@ -67,8 +67,7 @@ def of(run: SetRun, seed: int) -> list[MetricFinding]:
 
 def absent(metric: ModuleType, status: Status, reason: str) -> Metric:
     """No number, and why; never 0."""
-    unit = getattr(metric, "UNIT", "") or "scaled distance"
-    return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, unit))
+    return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, metric.UNIT))
 
 
 def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[MetricFinding]:

@@ -25,7 +25,7 @@ from suites.geometry.metric import (
 )
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "173", "G.pss", "framing"
+NUMBER, ID, NAME, UNIT = "173", "G.pss", "framing", RATIO
 FORMULA = "|o_c - o_base| / sigma, sigma the population RMS distance of baseline points"
 FEWEST = 5  # outputs on each side
 UNPAIRED, PAIRED = "points relabelled", "signs of the wordings' differences flipped"

@@ -25,7 +25,7 @@ from suites.geometry.metric import (
 )
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "175", "G.lds", "languages"
+NUMBER, ID, NAME, UNIT = "175", "G.lds", "languages", RATIO
 FORMULA = "mean over pairs of |o_i - o_j| / PIS of the first language"
 FEWEST = 5  # wordings of a language
 

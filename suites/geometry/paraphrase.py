@@ -13,7 +13,7 @@ from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore, resid
 from suites.statistics import bootstrap
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "172", "G.pis", "paraphrase"
+NUMBER, ID, NAME, UNIT = "172", "G.pis", "paraphrase", SQUARED
 FORMULA = "mean_v |m_v - o|"
 ON_POINTS = "mean_v |x_v - o|, one draw a wording"
 FEWEST, FOR_INTERVAL = 5, 8  # wordings for a number, and for an interval

@@ -11,7 +11,7 @@ from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling
 from suites.geometry.metric import LEVEL, RATIO, Metric, PublishedScore, residuals, settled
 
-NUMBER, ID, NAME = "176", "G.rss", "reasoning"
+NUMBER, ID, NAME, UNIT = "176", "G.rss", "reasoning", RATIO
 FORMULA = "PIS with reasoning / PIS without"
 FEWEST = 8  # constructs with both tau^2 above 0
 METHOD = "t over constructs of the log ratio"

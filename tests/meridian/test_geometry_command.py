@@ -112,12 +112,15 @@ def test_what_the_figures_hold(ran):
     for one in maps:
         assert np.allclose(np.mean(one.wordings, axis=0), one.centre) and len(one.arrows) == 2
         assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
+        assert one.x_label == "good against bad (log-odds, nats)"  # no scale is fixed
+    assert geometry._axis({"axes": ["x"], "kind": "choices", "scale": {"rms": 2.0}}, 0) == "x (scaled log-odds)"
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
             assert (value is None) == (text in ("not applicable", "insufficient data"))
     assert sum(value is None for row in table.values for value in row) == 6
     (drift,) = [one for one in figures if isinstance(one, Curves)]
+    assert drift.y_label == "distance, nats" and not any("of a author" in one.title for one in maps)
     assert drift.x == ("0", "1") and drift.series[0].y[0] == 0 < drift.series[0].y[1]
     assert len(drift.series) == 1 and "no band" in drift.caption  # likelihoods are exact: nothing is random
     (compared,) = [one for one in figures if isinstance(one, Forest)]
@@ -160,7 +163,7 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
 def test_the_band_of_turns_is_that_of_a_mean_over_constructs():
     detail = {"distances": [0.0, 0.5], "floor_mean": [0.0, 0.2], "floor_sd": [0.0, 0.1]}
     record = {"suite": "mine", "construct": "q", "status": "ok", "detail": detail}
-    (drift,) = geometry.drift("mine", {"records": [record] * 4})
+    (drift,) = geometry.drift("mine", {"records": [record] * 4}, "distance")
     still = drift.series[1]
     assert (still.y[1], still.low[1], still.high[1]) == tuple(
         pytest.approx(0.2 + k * 0.098, abs=1e-4) for k in (0, -1, 1)
@@ -194,7 +197,7 @@ def test_a_cell_without_a_value_is_hatched_and_says_its_status(tmp_path):
         for m in geometry.mtmm.METHODS
     ]
     cells[0] |= {"value": 1.0, "status": "ok"}
-    (path,) = static.write(geometry.matrix("mine", cells), tmp_path, ["svg"])
+    (path,) = static.write(geometry.matrix("mine", cells, "distance"), tmp_path, ["svg"])
     assert path.read_text().count("insufficient data") == 11 and "1.00" in path.read_text()
 
 

@@ -525,6 +525,38 @@ def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("said", ["It rained. ", "It rained!\n", "He said: “It rained.” ", "雨です。", ""])
+def test_a_turn_may_stand_behind_whole_sentences(said, tmp_path):
+    turn = {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": f"{said}q put in way 0"}
+    (tmp_path / construct.FILE).write_text(yaml.safe_dump(question("q", variants=[turn]), allow_unicode=True), "utf-8")
+    assert construct.read(tmp_path / construct.FILE).of("turns")[0].prompt == f"{said}q put in way 0"
+
+
+def test_an_embedder_that_gives_zero_leaves_no_coordinate_and_no_number(tmp_path):
+    """Vectors of length 0 made PIS, PSS and DS 0, with status ok."""
+    zero = coordinates.Embedding(lambda texts: np.zeros((len(texts), 4)), "zero", "00" * 32)
+    own = [question("q", personas={"cook": "As a cook,"}, turns=["It rained."])]
+    made = written(tmp_path / "mine", own, {"coordinates": {"kind": "embedding"}})
+    found = records(measure.run([made], Rater(lambda *_: "yes"), tmp_path, SETTINGS, embedder=zero), tmp_path)
+    for name in ("pis.mine.q", "pss.mine.q.cook", "ds.mine.q"):
+        assert (found[f"G.{name}"]["status"], found[f"G.{name}"]["value"]) == ("insufficient_data", None)
+        assert "5 unreadable" in found[f"G.{name}"]["reason"]
+    axes = [{"name": "x", "plus": ["good"], "minus": ["bad"]}]
+    space = coordinates.declared({"kind": "anchors", "axes": axes}, "here", zero)
+    with pytest.raises(UserError, match="the embedder gives the anchor 'good' a vector of length 0"):
+        space.of_texts(["yes"])
+
+
+def test_what_has_no_value_is_in_the_unit_of_its_metric(tmp_path):
+    own = written(tmp_path / "mine", [question("q")])
+    found = records(measure.run([own], Rater(lambda p, s: says(s)), tmp_path, SETTINGS), tmp_path)
+    units = {name: found[f"G.{name}.mine"]["unit"] for name in ("rss", "ps")}
+    units |= {name: found[f"G.{name}.mine.q"]["unit"] for name in ("ods", "pss", "lds", "ow")}
+    assert units == {
+        "rss": "ratio", "ps": "share of issues", "ods": "scaled distance", "pss": "ratio", "lds": "ratio",
+        "ow": "scaled distance"}  # fmt: skip
+
+
 def test_numbers_that_no_unit_has_are_unreadable(tmp_path):
     texts = ["liking 9" + "0" * 80 + " cost 1", "liking ٣ cost ４", "liking nan cost 1", says(5), says(6)]
     own = written(tmp_path / "mine", [question("q")])
@@ -680,6 +712,22 @@ def test_a_set_that_does_not_apply_says_why(tmp_path):
         (
             {"variants": [{"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained. Why?"}]},
             "asks something else than turn 0",
+        ),
+        (
+            {
+                "variants": [
+                    {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "Never say q put in way 0"}
+                ]
+            },
+            "variant t asks something else than turn 0: expected the prompt",
+        ),
+        (
+            {
+                "variants": [
+                    {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained.q put in way 0"}
+                ]
+            },
+            "variant t asks something else than turn 0",
         ),
     ],
 )

@@ -133,6 +133,19 @@ def test_oracle_9_shares_of_issues():
     assert (found.estimate.detail["side_a"], found.estimate.detail["side_b"]) == (1.0, 0.7)
 
 
+def test_an_issue_without_outputs_on_a_side_is_left_out_and_is_no_zero():
+    ball = coverage.Ball(np.zeros(2), 1.0), coverage.Ball(np.full(2, 9.0), 1.0)
+    empty, half = coverage.Issue("a", ([], []), ball), coverage.Issue("b", ([(0.0, 0.5)], []), ball)
+    for issues in ([empty], [empty, half]):
+        found = coverage.ps(issues)
+        assert (found.estimate.status, found.estimate.value, found.published.value) == ("undefined", None, None)
+    whole = coverage.Issue("c", ([(0.0, 0.5)], [(9.0, 9.5)]), ball)
+    found = coverage.ps([empty, whole, half])
+    assert (found.estimate.value, found.estimate.n) == (1, 1)
+    assert found.estimate.excluded == {"a side without outputs": 2}
+    assert coverage.ps([coverage.Issue("d", ([], []), ball, (5, 5))]).estimate.value == 0  # refusals are answers
+
+
 def test_oracle_10_a_judge_that_flips():
     flips = np.zeros((5, 3))
     flips[1, 0], flips[2], flips[4, :2] = 1, 1, 1
