@@ -152,8 +152,9 @@ def matrix(name: str, cells: Sequence[Mapping[str, Any]], unit: str) -> HeatMap:
     return HeatMap(
         name=f"matrix_{name}",
         title=f"Traits by methods: {name}",
-        caption="The paper's figure 12 filled with values, means over constructs, as distances. Hatched cells have none "
-        "and say their status; that the rows are independent dimensions is a claim of the paper. Result 179.",
+        caption="The paper's figure 12 filled with values, means over constructs, as distances without the noise of draws and "
+        "wordings. Hatched cells have none and say their status; that the rows are independent dimensions is a claim of the "
+        "paper. Result 179.",
         x_label="method",
         y_label="trait",
         x=mtmm.METHODS,

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from results_io import UserError
-from suites.estimate import Estimate, Interval, missing
+from suites.estimate import Estimate, Interval, Status, missing
 from suites.geometry.metric import LEVEL, ROUNDING, settled
 
 NUMBER, ID, NAME = "179", "G.mtmm", "mtmm"
@@ -126,11 +126,11 @@ def campbell_fiske(
     names = READINGS
     if units < FEWEST_UNITS or min(t, m) < FEWEST_SIDE:
         reason = f"{units} units, {t} traits, {m} methods; at least {FEWEST_UNITS}, {FEWEST_SIDE} and {FEWEST_SIDE} are needed"
-        return {name: missing("insufficient_data", reason, _unit(name), units) for name in names}
+        return absent("insufficient_data", reason, units)
     labels = [(trait, method) for trait in traits for method in methods]
     if same := [label for label, one in zip(labels, table.reshape(units, -1).T, strict=True) if _all_equal(one)]:
         reason = f"{same[0][0]} by {same[0][1]} is the same in all units, so that nothing correlates with it"
-        return {name: missing("undefined", reason, _unit(name), units) for name in names}
+        return absent("undefined", reason, units)
     kinds, flat = _kinds(labels, by_construction), table.reshape(units, -1)
     parts = None if halves is None else _finite(halves, 5, "[split, half, unit, trait, method]")
     parts = None if parts is None else parts.reshape(*parts.shape[:3], -1)
@@ -147,6 +147,11 @@ def campbell_fiske(
     return found | {
         name: missing("insufficient_data", NO_HALVES, _unit(name), units) for name in names if name not in own
     }
+
+
+def absent(status: Status, reason: str, units: int = 0) -> dict[str, Estimate]:
+    """Every reading without a value, and why."""
+    return {name: missing(status, reason, _unit(name), units) for name in READINGS}
 
 
 def reliability(halves: Float[np.ndarray, "split half unit variable"]) -> Float[np.ndarray, " variable"]:

@@ -49,8 +49,14 @@ def test_the_run_is_whole_and_says_what_it_found(ran):
     assert outcome.code == 0, outcome.errors
     numbers = [int(path.name.partition("_")[0]) for path in sorted(folder.glob("*.json"))]
     assert numbers == list(range(171, 180))
+    said = " ".join(outcome.output.split())
     for line in ("172 paraphrase", "173 framing", "not applicable", "512 outputs or choices asked, 0 known before"):
-        assert line in " ".join(outcome.output.split())
+        assert line in said
+    estimate = next(r for r in results_io.read(folder / "173_framing.json")["records"] if not r["construct"])
+    row = next(line for line in outcome.output.splitlines() if "teller_glad" in line).split()
+    assert row[3:7] == [f"{estimate['published']['value']:.3f}", "ratio", f"{estimate['value']:.3f}", "d²"]
+    assert "179 mtmm: means over constructs, corrected (published), d" in said and "stability not applicable" in said
+    assert f"figures from={folder}" in "".join(outcome.output.split("\n"))
     records = [record for path in folder.glob("*.json") for record in results_io.read(path)["records"]]
     assert all((record["value"] is None) == (record["status"] != "ok") for record in records)
     assert all("published" in record for record in records)

@@ -15,7 +15,17 @@ import results_io
 from meridian.figures import geometry as geometry_figures
 from results_io import UserError
 from scripts import freeze_constructs
-from suites.geometry import construct, coordinates, findings, fixed_scale, matrix, measure, projection, results
+from suites.geometry import (
+    cell_values,
+    construct,
+    coordinates,
+    findings,
+    fixed_scale,
+    matrix,
+    measure,
+    projection,
+    results,
+)
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
 from tests.suites import test_endpoint
@@ -272,7 +282,7 @@ def test_campbell_and_fiske_are_read_off_thirty_constructs_and_no_fewer(tmp_path
     centre = np.mean([one.mean(0) for one in outputs], axis=0)
     assert scores[5, 0, 2] == pytest.approx(np.hypot(*(centre - (10, 20))))
     table = {(c.trait, c.method): c for c in matrix.cells(run.sets[0], findings.of(run.sets[0], 0))}
-    assert table["coverage", "persona"].status == "ok" and table["stability", "paraphrase"].published is not None
+    assert table["coverage", "persona"].status == "ok" and table["stability", "persona"].ratio is not None
     parts = results_io.read(tmp_path / "179_mtmm.json")["data"]["mine"]["components"]
     assert parts["traits"] == list(matrix.mtmm.TRAITS) and parts["replicates"] == 36
     few = measure.run([written(tmp_path / "few", own[:29])], Rater(rule), tmp_path / "few_out", SETTINGS)
@@ -676,11 +686,44 @@ def test_the_check_of_a_projection():
     assert perfect.value == 1 and projection.trusted(perfect)
 
 
+def test_a_cell_has_the_corrected_value_beside_the_formula_that_counts_noise(tmp_path):
+    """Wordings move nothing, draws have RMS 2 and five of them a mean of RMS .89; a persona moves by 3."""
+    rng = np.random.default_rng(20)
+
+    def rule(prompt, sample):
+        noise = rng.normal(size=2) * 2**0.5
+        return says(20 + 3 * prompt.startswith("As") + noise[0], 20 + noise[1])
+
+    own = [question(f"q{k}", reference=[20, 20], personas={"cook": "As a cook,"}) for k in range(30)]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path / "out", SETTINGS)
+    found = findings.of(run.sets[0], 0)
+    table = {(one.trait, one.method): one for one in matrix.cells(run.sets[0], found)}
+    noise, pis, pss = (table["stability", method] for method in ("direct", "paraphrase", "persona"))
+    assert noise.value == pytest.approx(2, abs=0.05) and noise.published == pytest.approx(2 * 0.8**0.5, abs=0.1)
+    assert pis.published > 0.7 and pis.value < 0.3
+    assert pss.value == pytest.approx(3, abs=0.1) and pss.published > pss.value and pss.ratio > 2
+    away, spread, shift = (table["position", method] for method in ("direct", "paraphrase", "persona"))
+    assert away.published > 0.3 and away.value < 0.25  # its square is 0 in the mean, with a standard error of .02
+    assert spread.published > 0.4 and spread.value < 0.3
+    assert shift.value == pytest.approx(3, abs=0.3) and shift.published < shift.value
+    values = cell_values.by_construct(run.sets[0], found)["stability", "paraphrase"]
+    squares = [values[f"q{k}"].squares[0] for k in range(30)]
+    assert pis.value == pytest.approx(max(np.mean(squares), 0) ** 0.5)
+    one = next(f for f in found if f.identifier == "G.pis.mine.q3").found
+    assert (values["q3"].published, values["q3"].squares) == (one.published.value, (one.estimate.value,))
+    results.write(tmp_path / "out", run)
+    data = results_io.read(tmp_path / "out" / "179_mtmm.json")["data"]["mine"]
+    assert data["components"]["replicates"] == data["components_published"]["replicates"] == 30
+    assert data["components"]["components"] != data["components_published"]["components"]
+
+
 def test_a_set_that_does_not_apply_says_why(tmp_path):
     run = measure.run([construct.load("pocket")], Rater(lambda *_: ""), tmp_path, SETTINGS)
     assert run.sets[0].reason == "the model gives no log-probabilities"
     found = records(run, tmp_path)
-    assert {one["status"] for name, one in found.items() if "mtmm" not in name} == {"not_applicable"}
+    assert {one["status"] for one in found.values()} == {"not_applicable"}
+    assert {one["reason"] for one in found.values()} == {run.sets[0].reason}  # 0 units, 2 traits, 0 methods
+    assert not list(geometry_figures.build(tmp_path))  # no matrix of hatched cells alone
     assert [name for name in METRICS if not any(name == one.metric.NAME for one in findings.of(run.sets[0], 0))] == []
 
 
