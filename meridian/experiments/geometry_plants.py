@@ -27,7 +27,9 @@ POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu
 PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
-PUSH = 80.0  # of a head that spreads wordings: two nats in two of them; half of it, with the softmax, gives half a nat
+PUSH = (
+    60.0  # of a head that spreads wordings: over a nat in two of them; at 80 what personas do moves by the margin too
+)
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
@@ -210,6 +212,14 @@ def persona_head(head: Node, words: Sequence[str] = ("May",), answer: str = "goo
     return [Fault(head, tuple(words), answer)]
 
 
+def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str = "good") -> list[Fault]:
+    """A head that writes one answer in every prompt, each of which has one of these words.
+
+    The centre moves. What the words get differs a little, so that tau^2 moves by about the margin as well: no pure trait head.
+    """
+    return [Fault(head, tuple(words), answer)]
+
+
 def wording_head(head: Node, words: Sequence[str] = ("park", "store")) -> list[Fault]:
     """A head that writes opposite answers in two of the wordings: it spreads them, and leaves their mean where it was."""
     return [Fault(head, (words[0],), "good", push=PUSH), Fault(head, (words[1],), "bad", push=PUSH)]
@@ -235,27 +245,42 @@ def traced(
 
 
 def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a plant: heads that answer a persona otherwise, heads that spread wordings, and shams about words of no prompt.
+    """One row a plant, after one of the model as it is: heads that answer a persona otherwise, or always, heads that spread
+    wordings, and shams.
 
-    `right`: the planted head is the first of its kind, and has no other; of a sham, no head is named that the intact model has
-    not. No plant is made twice: heads of `layers` are drawn without replacement, with the answer that a persona gets, with which
-    of the two wordings gets which, and with the words of a sham.
+    `right`: the planted head is the first of its kind; of a sham, no head is named that the intact model has not. `kind` is what
+    the planted head was read as, and `further` lists the other heads that have a kind and have none in the intact model: what a
+    user would take for heads of the same sort. No plant is made twice: heads of `layers` are drawn without replacement, with the
+    answer, with which of the two wordings gets which, and with the words of a sham.
     """
     config, own = settings["heads"], construct.load("pocket")
     space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
     keep = {*config["wordings"], *(f"{PERSONA}_{name}" for name in config["wordings"])}
     small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
     small = small[: config["constructs"]]
-    known = _names(traced(intact, small, space, config))
-    rows = []
+    before = traced(intact, small, space, config)
+    known = _names(before)
+    stayed = [str(one.head) for one in before if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
+    by_kind = {kind: [str(one.head) for one in trace.named(before, kind)] for kind in trace.NAMED}
+    rows: list[dict[str, Any]] = [{"plant": INTACT, "named": by_kind, "stayed": stayed}]
     for kind, node, faults in plants(config, intact.source.n_heads, settings["seed"]):
         heads = traced(with_heads(intact, faults, small), small, space, config)
-        first = trace.named(heads, kind)[:1] if kind != "sham" else []
-        new = sorted(_names(heads) - known)
-        right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
         words = [[*fault.words, fault.answer] for fault in faults]
-        rows.append({"plant": kind, "head": str(node), "words": words, "named": new, "right": right})
+        rows.append({"plant": kind, "head": str(node), "words": words, **_judged(kind, node, heads, known)})
     return rows
+
+
+def _judged(kind: str, node: Node, heads: Sequence[trace.TracedHead], known: set[str]) -> dict[str, Any]:
+    """What became of one plant: `kind`, `further` and `right` of `planted_heads`."""
+    new, read = sorted(_names(heads) - known), next(one.kind for one in heads if one.head == node)
+    further = [name for name in new if kind == "sham" or name != str(node)]
+    first = trace.named(heads, READ_AS.get(kind, ""))[:1]
+    right = not new if kind == "sham" else [one.head for one in first] == [node]
+    return {"kind": read, "further": further, "right": right}
+
+
+INTACT = "intact"
+READ_AS = {"persona": "trait", "position": "trait", "wording": "method"}  # what each plant has to be named
 
 
 def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
@@ -263,8 +288,9 @@ def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[s
     rng = np.random.default_rng(seed)
     nodes = [Node("head", layer, index) for layer in config["layers"] for index in range(heads)]
     possible = {
-        "trait": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
-        "method": [
+        "persona": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
+        "position": [(node, position_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
+        "wording": [
             (node, wording_head(node, words)) for node in nodes for words in (("park", "store"), ("store", "park"))
         ],
         "sham": [

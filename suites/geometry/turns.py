@@ -44,11 +44,11 @@ def ds(
     """sqrt(max(0, delta^2)) from turn 0 to the last, of the repeats [repeat, axis] of every turn, in order.
 
     delta^2 = |o_T - o_0|^2 less the noise of both means; `paired`: repeat v of every turn is the same wording, and the noise is
-    that of the differences. `detail`: velocity, path length, straightness DS/path, the Theil-Sen slope of the distance from turn
-    0 on the turn, and the noise floor: what as many turns walk in which nothing but noise happens. It is drawn from the draws
-    of turn 0 (`noise_floor`): from `repeats` [turn][wording], tables [draw, axis], where the rows of `turns` are means of draws.
-    Pairs without `repeats` have that of their differences (`paired_floor`), and `exact` outputs, which cannot vary, have none.
-    One turn: not applicable. Under 5 repeats the published number stands alone. UserError for points of different spaces.
+    that of the differences. `detail`: velocity, path length, straightness DS/path, the Theil-Sen slope of the distance on the
+    turn, and what as many turns walk in which nothing but noise happens: by the draws of turn 0 (`noise_floor`), which are
+    `repeats` [turn][wording], tables [draw, axis], where rows of `turns` are means; by the differences of pairs without `repeats`
+    (`paired_floor`); none where outputs are `exact`. One turn: not applicable. Under 5 repeats the published number stands alone.
+    UserError for points of different spaces.
     """
     tables = [points(one, "outputs of a turn") for one in turns]
     last = len(tables) - 1
