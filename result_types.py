@@ -1763,6 +1763,7 @@ class StoredCell(TypedDict):
     status: EstimateStatus
     reason: str
     published: float | None
+    ratio: float | None
 
 
 class VarianceComponents(TypedDict):

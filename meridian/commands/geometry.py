@@ -36,7 +36,7 @@ def command(context: RunContext) -> None:
         shown = folder if settings["coordinates"] is None else folder / f"coordinates={settings['coordinates']}"
         _, found = results.write(shown, run)
         lines = _trace(context, run, shown) if settings["trace"] else []
-        summary.show(run, found, reporter.console, lines)
+        summary.show(run, found, reporter.console, shown, lines)
         reporter.tracker("asked", shown)
 
 

@@ -12,10 +12,11 @@ import numpy as np
 import results_io
 from results_io import UserError
 from suites.estimate import Estimate
-from suites.geometry import framing, judge_bias, languages, paraphrase, position, reasoning, turns, width
+from suites.geometry import findings, framing, judge_bias, languages, paraphrase, position, reasoning, turns, width
 from suites.geometry.metric import Metric
 from suites.statistics import proportions
 
+WORDS = 2.0  # RMS distance of paired wordings from their centre, where noise has RMS 1
 TRUE_WIDTH = 1500  # points in the sample that the true quantile of distances is taken from
 Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval is of
 
@@ -39,7 +40,10 @@ def _clouds(settings: Mapping[str, Any], **rest: Sequence[Any]) -> Iterator[dict
 
 
 def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """One cell: the mean of the published number and of the estimate, coverage, and the share of p below alpha."""
+    """One cell: the mean of the published number and of the estimate, coverage, and the share of p below alpha.
+
+    Where a metric has no number by design (one draw), the estimate is None and `status` says why.
+    """
     times = settings["few_repetitions" if cell.get("axes", 0) > 100 else "repetitions"]
     rng = np.random.default_rng([settings["seed"], int(results_io.sha256(dict(cell))[:12], 16)])
     published, values, truths, covered, rejected = [], [], [], [], []
@@ -47,24 +51,32 @@ def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
         found, truth = MAKERS[cell["metric"]](rng, cell, settings)
         estimate = found.estimate
         published.append(found.published.value if found.published.value is not None else np.nan)
-        values.append(estimate.detail.get("squared", estimate.value))
+        if estimate.value is not None:
+            values.append(estimate.detail.get("squared", estimate.value))
         truths.append(truth**2 if "squared" in estimate.detail else truth)
         if (limits := _limits(estimate)) is not None:
             covered.append(bool(limits[0] <= truth <= limits[1]))
         if estimate.p_value is not None:
             rejected.append(estimate.p_value <= settings["alpha"])
-    error = np.std(values, ddof=1) / times**0.5
     return {
         **cell,
         "repetitions": times,
         "truth": float(np.mean(truths)),
         "published": float(np.nanmean(published)),
-        "estimate": float(np.mean(values)),
-        "bias": float(np.mean(values) - np.mean(truths)),
-        "bias_error": float(error),
+        **_bias(values, truths),
+        "status": estimate.status,
         "coverage": _share(covered),
         "rejected": _share(rejected),
     }
+
+
+def _bias(values: Sequence[float], truths: Sequence[float]) -> dict[str, float | None]:
+    """The mean of the estimates and how far it is from the truth, with its standard error; None without estimates."""
+    if not values:
+        return {"estimate": None, "bias": None, "bias_error": None}
+    mean = float(np.mean(values))
+    error = float(np.std(values, ddof=1) / len(values) ** 0.5)
+    return {"estimate": mean, "bias": mean - float(np.mean(truths)), "bias_error": error}
 
 
 def _limits(estimate: Estimate) -> tuple[float, float] | None:
@@ -124,11 +136,15 @@ def _pss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
 
 
 def _ds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """Four turns of independent outputs, or (`paired`) of the same wordings, which lie twice as far apart as noise moves them."""
     shape = (cell["outputs"], cell["axes"])
+    paired = cell.get("paired", False)
+    words = WORDS * noise(rng, "normal", shape) if paired else 0.0
     conversation = [
-        noise(rng, cell["noise"], shape) + _along(cell["axes"], cell["effect"] * turn / 3) for turn in range(4)
+        words + noise(rng, cell["noise"], shape) + _along(cell["axes"], cell["effect"] * turn / 3) for turn in range(4)
     ]
-    return turns.ds(conversation, seed=int(rng.integers(2**31)), resamples=settings["resamples"]), cell["effect"]
+    options = {"paired": paired, "seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+    return turns.ds(conversation, **options), cell["effect"]
 
 
 def _lds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
@@ -200,6 +216,8 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "pis": lambda s: chain(
         _clouds(s, wordings=s["wordings"], draws=s["draws"], effect=s["effects"]),
         _clouds(s, wordings=s["wordings"], draws=s["draws"][:1], wording=["t3"], effect=[e for e in s["effects"] if e]),
+        _clouds(s, wordings=[paraphrase.FEWEST], draws=s["draws"][:1], effect=s["effects"]),  # a number, no interval
+        _clouds({**s, "noises": ["normal"]}, wordings=s["wordings"][:1], draws=[1], effect=s["effects"]),  # no number
     ),
     "pis_tails": lambda s: (
         {"axes": axes, "noise": "normal", "wordings": n, "draws": 5, "wording": "multivariate t3", "effect": e}
@@ -208,17 +226,20 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
         for e in (1.0, 2.0)
     ),
     "mean_pis": lambda s: ({"constructs": n, "cluster": k, "effect": 1.0} for n, k in ((20, 1), (40, 1), (40, 2))),
-    "pss": lambda s: (
-        cell
-        for cell in _clouds(s, outputs=[5, 8, 20], paired=[False, True], effect=s["effects"])
-        if cell["outputs"] > 5 or not cell["paired"]  # pairs are used from six on
+    "pss": lambda s: chain(
+        _clouds(s, outputs=[framing.FEWEST, 8, 20], paired=[False], effect=s["effects"]),
+        _clouds(s, outputs=[findings.PAIRED_FROM, 8, 20], paired=[True], effect=s["effects"]),
     ),
-    "ds": lambda s: _clouds(s, outputs=[5, 20], effect=s["effects"]),
+    "ds": lambda s: chain(
+        _clouds(s, outputs=[turns.FEWEST, 20], effect=s["effects"]),
+        _clouds(s, outputs=[findings.PAIRED_FROM, 20], paired=[True], effect=s["effects"]),
+    ),
     "lds": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
     "rss": lambda s: ({"constructs": n, "effect": e} for n in (8, 20) for e in s["effects"]),
     "ow": lambda s: ({"noise": k, "prompts": n, "effect": 0.0} for k in s["noises"] for n in (20, 50, 100)),
     "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
 }
+PAIRS = findings.PAIRED_FROM  # the fewest wordings that are compared in pairs
 SMALLEST = {  # the fewest at which a metric gives an interval
     "ods": ("wordings", position.FEWEST),
     "pis": ("wordings", paraphrase.FOR_INTERVAL),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
@@ -27,30 +27,47 @@ POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu
 PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
-PUSH = 80.0  # of a head that spreads wordings: two nats in two of them; half of it, with the softmax, gives half a nat
+PUSH = (
+    60.0  # of a head that spreads wordings: over a nat in two of them; at 80 what personas do moves by the margin too
+)
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Plant:
+    """A fine-tune: which variants' answers it moves, and whether it trains all weights or the last layer norm's bias alone.
+
+    That bias adds the same to the logits of every prompt, so that a shift of every answer leaves their spread as it was.
+    """
+
+    name: str
+    moved: Callable[[ConstructVariant], bool]
+    bias_alone: bool = False
+
+
+PLANTS = (
+    Plant("one persona answers otherwise", lambda variant: variant.persona == PERSONA),
+    Plant("every answer moves", lambda variant: True, bias_alone=True),
+)
+
+
 def fine_tuned(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What ODS, PIS and PSS say of pocket as it is, of one that answers a persona otherwise, and of one whose answers all move.
 
-    A metric finds a fine-tune if its change over constructs, squared, is beyond `margin` of the squared shift with a 95 %
-    bootstrap interval: no fine-tune leaves the rest exactly as it was.
+    The margin is a share of the intact model's tau^2: PIS is that, and distances are read against it. By the 95 % bootstrap
+    interval of its mean change over constructs, a metric is `changed` (all of it beyond the margin on one side), `unchanged` (all
+    of it within, on both sides), or `undecided`.
     """
     config, own = settings["planted"], construct.load("pocket")
     space = coordinates.declared(own.coordinates, "pocket")
     intact = LocalModel(POCKET)
     before = scores(intact, own.constructs, space)
     rows = [_row("pocket as it is", before, before, config)]
-    plants: dict[str, Callable[[ConstructVariant], bool]] = {
-        "one persona answers otherwise": lambda variant: variant.persona == PERSONA,
-        "every answer moves": lambda variant: True,
-    }
-    for name, moved in plants.items():
-        model = tuned(intact, own.constructs, space, moved, config, settings["seed"])
-        rows.append(_row(name, before, scores(model, own.constructs, space), config))
+    for plant in PLANTS:
+        model = tuned(intact, own.constructs, space, plant, config, settings["seed"])
+        rows.append(_row(plant.name, before, scores(model, own.constructs, space), config))
     return rows
 
 
@@ -58,36 +75,54 @@ def tuned(
     intact: LocalModel,
     constructs: Sequence[Construct],
     space: Coordinates,
-    moved: Callable[[ConstructVariant], bool],
+    plant: Plant,
     config: Mapping[str, Any],
     seed: int,
 ) -> LocalModel:
-    """A copy of the model, trained so that the first axis of the variants that are `moved` rises by `shift` nats.
+    """A copy of the model, trained so that the first axis of the variants that move rises by `shift` nats, and no other.
 
-    The target is the intact model's own distribution, with the logits of the axis's words raised; KL divergence, Adam.
+    The target is the intact model's own distribution, with the logits of the axis's words raised. Loss: KL divergence, and
+    `odds` times the mean squared error of the coordinates, which are log-odds of words too rare for the first to keep; Adam, the
+    rate falling to 0 along a cosine.
     """
     variants = [v for one in constructs for v in one.variants if v.method in METHODS]
     rows = [intact.encoding.tokens(v.prompt) for v in variants]
-    axis = space.axes[0]
-    words = [
-        likelihood.split(intact.encoding.tokens, variants[0].prompt, " " + word, intact.encoding.prefix)[1][0]
-        for word in axis["plus"]
-    ]
+    sides = _words(intact, variants[0].prompt, space)
     targets = torch.stack(intact.next_logits(rows))
-    targets[:, words] += torch.tensor([config["shift"] if moved(v) else 0.0 for v in variants])[:, None]
+    targets[:, sides[0][0]] += torch.tensor([config["shift"] if plant.moved(v) else 0.0 for v in variants])[:, None]
     model, targets = with_weights(intact, copy.deepcopy(intact.model)), targets.log_softmax(-1)
     network = model.model.train()
-    optimiser = torch.optim.Adam(network.parameters(), lr=config["rate"])
+    trained = [network.transformer.ln_f.bias] if plant.bias_alone else list(network.parameters())
+    optimiser = torch.optim.Adam(trained, lr=config["bias_rate" if plant.bias_alone else "rate"])
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config["steps"])
     order = torch.Generator().manual_seed(seed)
     for _ in range(config["steps"]):
         chosen = torch.randint(len(rows), (BATCH,), generator=order).tolist()
         logits = _last(network, [rows[k] for k in chosen]).log_softmax(-1)
         loss = torch.nn.functional.kl_div(logits, targets[chosen], log_target=True, reduction="batchmean")
+        loss = loss + config["odds"] * (_odds(logits, sides) - _odds(targets[chosen], sides)).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+        schedule.step()
     network.eval()
     return model
+
+
+def _words(model: LocalModel, prompt: str, space: Coordinates) -> list[tuple[list[int], list[int]]]:
+    """Tokens of the words of each axis, for and against."""
+
+    def tokens(words: Sequence[str]) -> list[int]:
+        return [
+            likelihood.split(model.encoding.tokens, prompt, f" {word}", model.encoding.prefix)[1][0] for word in words
+        ]
+
+    return [(tokens(axis["plus"]), tokens(axis["minus"])) for axis in space.axes]
+
+
+def _odds(logs: torch.Tensor, sides: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
+    """log p(plus) - log p(minus) by prompt and axis."""
+    return torch.stack([logs[:, plus].logsumexp(-1) - logs[:, minus].logsumexp(-1) for plus, minus in sides], dim=1)
 
 
 def with_weights(intact: LocalModel, network: Any) -> LocalModel:
@@ -139,17 +174,28 @@ def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates)
 def _row(
     name: str, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    least = config["margin"] * config["shift"] ** 2
+    margin = config["margin"] * float(before["pis"].mean())
     changes = {metric: after[metric] - before[metric] for metric in before}
     intervals = {metric: _interval(values) for metric, values in changes.items()}
+    read = {metric: reading(*ends, margin) for metric, ends in intervals.items()}
     return {
         "model": name,
         **{metric: float(values.mean()) for metric, values in after.items()},
+        "margin": margin,
         "changes": {metric: [float(values.mean()), *intervals[metric]] for metric, values in changes.items()},
-        "found": [LABELS[m] for m, (low, high) in intervals.items() if low > least or high < -least],
+        "read": read,
+        "found": [LABELS[metric] for metric, found in read.items() if found == CHANGED],
     }
 
 
+def reading(low: float, high: float, margin: float) -> str:
+    """What the interval of a change says: beyond the margin on one side, within it on both, or neither."""
+    if low > margin or high < -margin:
+        return CHANGED
+    return UNCHANGED if -margin < low and high < margin else UNDECIDED
+
+
+CHANGED, UNCHANGED, UNDECIDED = "changed", "unchanged", "undecided"
 LABELS = {"ods": "ODS", "pis": "PIS", "pss": f"PSS {PERSONA}", "pss_other": f"PSS {OTHER}"}
 
 
@@ -163,6 +209,14 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 def persona_head(head: Node, words: Sequence[str] = ("May",), answer: str = "good") -> list[Fault]:
     """A head that writes one answer where the persona's opening stands: it moves the framing, and no wording."""
+    return [Fault(head, tuple(words), answer)]
+
+
+def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str = "good") -> list[Fault]:
+    """A head that writes one answer in every prompt, each of which has one of these words.
+
+    The centre moves. What the words get differs a little, so that tau^2 moves by about the margin as well: no pure trait head.
+    """
     return [Fault(head, tuple(words), answer)]
 
 
@@ -191,27 +245,42 @@ def traced(
 
 
 def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a plant: heads that answer a persona otherwise, heads that spread wordings, and shams about words of no prompt.
+    """One row a plant, after one of the model as it is: heads that answer a persona otherwise, or always, heads that spread
+    wordings, and shams.
 
-    `right`: the planted head is the first of its kind, and has no other; of a sham, no head is named that the intact model has
-    not. No plant is made twice: heads of `layers` are drawn without replacement, with the answer that a persona gets, with which
-    of the two wordings gets which, and with the words of a sham.
+    `right`: the planted head is the first of its kind; of a sham, no head is named that the intact model has not. `kind` is what
+    the planted head was read as, and `further` lists the other heads that have a kind and have none in the intact model: what a
+    user would take for heads of the same sort. No plant is made twice: heads of `layers` are drawn without replacement, with the
+    answer, with which of the two wordings gets which, and with the words of a sham.
     """
     config, own = settings["heads"], construct.load("pocket")
     space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
     keep = {*config["wordings"], *(f"{PERSONA}_{name}" for name in config["wordings"])}
     small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
     small = small[: config["constructs"]]
-    known = _names(traced(intact, small, space, config))
-    rows = []
+    before = traced(intact, small, space, config)
+    known = _names(before)
+    stayed = [str(one.head) for one in before if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
+    by_kind = {kind: [str(one.head) for one in trace.named(before, kind)] for kind in trace.NAMED}
+    rows: list[dict[str, Any]] = [{"plant": INTACT, "named": by_kind, "stayed": stayed}]
     for kind, node, faults in plants(config, intact.source.n_heads, settings["seed"]):
         heads = traced(with_heads(intact, faults, small), small, space, config)
-        first = trace.named(heads, kind)[:1] if kind != "sham" else []
-        new = sorted(_names(heads) - known)
-        right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
         words = [[*fault.words, fault.answer] for fault in faults]
-        rows.append({"plant": kind, "head": str(node), "words": words, "named": new, "right": right})
+        rows.append({"plant": kind, "head": str(node), "words": words, **_judged(kind, node, heads, known)})
     return rows
+
+
+def _judged(kind: str, node: Node, heads: Sequence[trace.TracedHead], known: set[str]) -> dict[str, Any]:
+    """What became of one plant: `kind`, `further` and `right` of `planted_heads`."""
+    new, read = sorted(_names(heads) - known), next(one.kind for one in heads if one.head == node)
+    further = [name for name in new if kind == "sham" or name != str(node)]
+    first = trace.named(heads, READ_AS.get(kind, ""))[:1]
+    right = not new if kind == "sham" else [one.head for one in first] == [node]
+    return {"kind": read, "further": further, "right": right}
+
+
+INTACT = "intact"
+READ_AS = {"persona": "trait", "position": "trait", "wording": "method"}  # what each plant has to be named
 
 
 def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
@@ -219,8 +288,9 @@ def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[s
     rng = np.random.default_rng(seed)
     nodes = [Node("head", layer, index) for layer in config["layers"] for index in range(heads)]
     possible = {
-        "trait": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
-        "method": [
+        "persona": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
+        "position": [(node, position_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
+        "wording": [
             (node, wording_head(node, words)) for node in nodes for words in (("park", "store"), ("store", "park"))
         ],
         "sham": [

@@ -10,7 +10,8 @@ prompts otherwise (PSS has to find it and PIS not to change), the other moves ev
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,11 @@ def document(
 def at_minimum(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
     """The cells of a metric at the fewest wordings, outputs, constructs, prompts or cases that ship."""
     key, least = geometry_cells.SMALLEST[metric]
-    return [row for row in rows if row["metric"] == metric and row[key] == least]
+    return [
+        row for row in rows
+        if row["metric"] == metric and row[key] == (geometry_cells.PAIRS if row.get("paired") else least)
+        and row["estimate"] is not None
+    ]  # fmt: skip
 
 
 def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
@@ -151,22 +156,38 @@ def coverage_table(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     lines = []
     for metric in dict.fromkeys(row["metric"] for row in rows):
-        own = at_minimum(rows, metric)
-        key, least = geometry_cells.SMALLEST[metric]
-        for axes in dict.fromkeys(row.get("axes") for row in own):
-            every = [row for row in own if row.get("axes") == axes]
+        own, key = at_minimum(rows, metric), geometry_cells.SMALLEST[metric][0]
+        for paired, axes in dict.fromkeys((row.get("paired", False), row.get("axes")) for row in own):
+            every = [row for row in own if (row.get("paired", False), row.get("axes")) == (paired, axes)]
+            name, least = f"{metric}, pairs" if paired else metric, every[0][key]
             cells = [row for row in every if row.get("wording", "normal") == "normal"]
             shown = [row for row in cells if row.get("noise", "normal") == "normal" and row["effect"] == 1.0]
             shown = shown or cells or every
             first = shown[0]
-            numbers = [f"{first[name]:.3f}" for name in ("truth", "published", "estimate")]
+            numbers = [f"{first[column]:.3f}" for column in ("truth", "published", "estimate")]
             spread = [
                 _range([r["coverage"] for r in cells if r.get("noise", "normal") == kind]) for kind in ("normal", "t3")
             ]
             spread.append(_range([r["coverage"] for r in every if r.get("wording", "normal") != "normal"]))
             null = _range([r["rejected"] for r in cells if r["effect"] == 0])
-            lines.append([metric, f"{least} {key}", "–" if axes is None else str(axes), *numbers, *spread, null])
+            lines.append([name, f"{least} {key}", "–" if axes is None else str(axes), *numbers, *spread, null])
     return generated_parts.table(header, lines)
+
+
+def few_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: PIS with fewer wordings than an interval needs, and with one draw, at effect 1 of normal noise."""
+    own = [row for row in rows if row["metric"] == "pis" and row["noise"] == "normal" and row["effect"] in (0, 1)]
+    own = [row for row in own if row["wordings"] < geometry_cells.SMALLEST["pis"][1] or row["draws"] == 1]
+    lines = [
+        [
+            f"{row['wordings']} wordings of {row['draws']}",
+            *(str(row["axes"]), f"{row['truth']:.3f}", f"{row['published']:.3f}"),
+            row["status"].replace("_", " ") if row["estimate"] is None else f"{row['estimate']:.3f}",
+            "–" if row["rejected"] is None or row["effect"] else f"{row['rejected']['share']:.3f}",
+        ]
+        for row in own
+    ]
+    return generated_parts.table(("pis at", "axes", "true", "published", "estimate", "false positives"), lines)
 
 
 def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -178,46 +199,87 @@ def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
         own = [row for row in rows if row["metric"] == metric and row.get("noise", "normal") == "normal"]
         own = [
             row for row in own
-            if row.get("axes", 2) in (2, 16) and not row.get("paired") and row.get("draws", 5) == 5
-            and row.get("wording", "normal") == "normal"
+            if row.get("axes", 2) in (2, 16) and row.get("draws", 5) == 5 and row.get("wording", "normal") == "normal"
         ]  # fmt: skip
-        for axes, size in dict.fromkeys((row.get("axes"), row[key]) for row in own):
-            cells = {row["effect"]: row["rejected"] for row in own if (row.get("axes"), row[key]) == (axes, size)}
+        for kind in dict.fromkeys((row.get("paired", False), row.get("axes"), row[key]) for row in own):
+            same = [row for row in own if (row.get("paired", False), row.get("axes"), row[key]) == kind]
+            cells, (paired, axes, size) = {row["effect"]: row["rejected"] for row in same}, kind
             shares = ["–" if cells.get(e) is None else f"{cells[e]['share']:.2f}" for e in effects]
-            lines.append([metric, f"{size} {key}", "–" if axes is None else str(axes), *shares])
+            name = f"{metric}, pairs" if paired else metric
+            lines.append([name, f"{size} {key}", "–" if axes is None else str(axes), *shares])
     return generated_parts.table(("metric", "at", "axes", *(f"effect {e:g}" for e in effects)), lines)
 
 
 def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: what each metric says of the intact model and the two fine-tunes."""
-    header = ("model", "ODS, squared", "PIS, tau²", "PSS, squared: persona", "PSS, squared: other", "found by")
-    lines = [
-        [
-            row["model"],
-            *(f"{row[name]:.3f}" for name in ("ods", "pis", "pss", "pss_other")),
-            ", ".join(row["found"]) or "–",
-        ]
-        for row in rows
-    ]
-    return generated_parts.table(header, lines)
+    """Markdown: what each metric says of the intact model, and how far and how surely each fine-tune changed it."""
+    names = {
+        "ods": "ODS, squared",
+        "pis": "PIS, tau²",
+        "pss": "PSS, squared: persona",
+        "pss_other": "PSS, squared: other",
+    }
+    lines = []
+    for place, row in enumerate(rows):
+        cells = [f"{row[name]:.3f}" if place == 0 else _changed(row, name) for name in names]
+        lines.append([row["model"], *cells, ", ".join(row["found"]) or "–"])
+    return generated_parts.table(("model", *names.values(), "changed"), lines)
+
+
+def _changed(row: Mapping[str, Any], name: str) -> str:
+    mean, low, high = row["changes"][name]
+    return f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] {row['read'][name]}"
 
 
 def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: how many planted heads are named first of their kind, and of how many shams no head is named."""
+    """Markdown: how many planted heads are named first of their kind, what they were read as, and which heads came with them.
+
+    Of shams: how many name no head, and what the others name.
+    """
     names = {
-        "trait": "answers a persona otherwise",
-        "method": "spreads the wordings",
-        "sham": "sham: words of no prompt",
+        "persona": "answers a persona otherwise (trait)",
+        "position": "writes one answer always (trait)",
+        "wording": "spreads the wordings (method)",
+        "sham": "sham: words of no prompt (none)",
     }
-    lines = []
+    lines = [
+        [
+            "pocket as it is",
+            "–",
+            "–",
+            "–",
+            "; ".join(f"{k} {', '.join(v)}" for k, v in row["named"].items() if v) or "none",
+        ]
+        for row in rows
+        if row["plant"] == "intact"
+    ]
     for kind, name in names.items():
         own = [row for row in rows if row["plant"] == kind]
         if own:
             share = proportions.wilson(sum(row["right"] for row in own), len(own))
-            wrong = "; ".join(f"{row['head']}: {', '.join(row['named']) or 'none'}" for row in own if not row["right"])
             ends = f"{share.number:.2f} [{share.bounds.low:.2f}, {share.bounds.high:.2f}]"
-            lines.append([name, str(len(own)), ends, wrong or "–"])
-    return generated_parts.table(("planted head", "n", "right", "named instead"), lines)
+            further = _further(own) + (_of_stayed(rows, own) if kind == "sham" else "")
+            lines.append([name, str(len(own)), ends, _counted(row["kind"] or "none" for row in own), further])
+    header = ("planted head (its kind)", "n", "right", "the planted head is read as", "further heads named")
+    return generated_parts.table(header, lines)
+
+
+def _of_stayed(rows: Sequence[Mapping[str, Any]], shams: Sequence[Mapping[str, Any]]) -> str:
+    """How many of the heads that shams name were shown to stay in the model as it is."""
+    stayed = {head for row in rows if row["plant"] == "intact" for head in row["stayed"]}
+    return (
+        f"; {sum(head in stayed for row in shams for head in row['further'])} of a head that stays in pocket as it is"
+    )
+
+
+def _counted(found: Iterable[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in Counter(found).most_common())
+
+
+def _further(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many plants come with further heads, and which heads how often."""
+    heads = [head for row in rows for head in row["further"]]
+    plants = sum(bool(row["further"]) for row in rows)
+    return f"{len(heads)} in {plants} of {len(rows)}: {_counted(heads)}" if heads else "none"
 
 
 def means_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -243,6 +305,7 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
     return {
         "geometry summary": "\n".join(f"- {line}" for line in sentences(rows, settings)),
         "geometry coverage": coverage_table(rows),
+        "geometry few": few_table(rows),
         "geometry power": power_table(rows),
         "geometry planted": planted_table(found["data"]["planted"]),
         "geometry heads": heads_table(found["data"]["heads"]),

@@ -67,13 +67,15 @@ def _every_point(shown: SetPoints) -> Iterator[Sequence[float]]:
 def build(folder: Path) -> Iterator[Figure]:
     """Every figure that the results in a folder allow."""
     found = documents(folder)
-    for name, shown in points(found).items():
+    applied = points(found)  # of a set that does not apply there is nothing to show
+    for name, shown in applied.items():
         yield from maps(name, shown)
-        yield from drift(name, found[turns.NUMBER])
-        yield from compared(name, found)
+        yield from drift(name, found[turns.NUMBER], _distance(shown))
+        yield from compared(name, found, _distance(shown))
     if mtmm.NUMBER in found:
         for name, data in cast(MatrixResult, found[mtmm.NUMBER])["data"].items():
-            yield matrix(name, data["cells"])
+            if name in applied:
+                yield matrix(name, data["cells"], _distance(applied[name]))
 
 
 def of_run(run: RunFolder) -> Iterator[Figure]:
@@ -81,8 +83,7 @@ def of_run(run: RunFolder) -> Iterator[Figure]:
     folder = run.geometry_folder
     if folder is None:
         return
-    applied = {f"matrix_{name}" for name in points(documents(folder))}
-    yield from (one for one in build(folder) if not one.name.startswith("matrix_") or one.name in applied)
+    yield from build(folder)
 
 
 def maps(name: str, shown: SetPoints) -> Iterator[OutputMap]:
@@ -116,8 +117,8 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
         f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
         "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
-        x_label=f"{shown['axes'][0]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][0],
-        y_label=f"{shown['axes'][1]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][1],
+        x_label=_axis(shown, 0),
+        y_label=_axis(shown, 1),
         draws=_pairs(np.concatenate(list(clouds.values()))),
         wordings=_pairs(base),
         centre=(float(centre[0]), float(centre[1])),
@@ -126,6 +127,21 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
         reference=None if data["reference"] is None else (float(data["reference"][0]), float(data["reference"][1])),
         arrows=tuple(arrows),
     )
+
+
+def _axis(shown: Mapping[str, Any], place: int) -> str:
+    """An axis with its unit: log-odds are in nats unless the set fixes a scale."""
+    name = shown["axes"][place]
+    if shown["kind"] == "choices":
+        return f"{name} ({'scaled log-odds' if shown['scale'] else 'log-odds, nats'})"
+    return f"{name} (scaled)" if shown["scale"] else name
+
+
+def _distance(shown: SetPoints) -> str:
+    """The unit of distances: that of the coordinates unless the set fixes a scale."""
+    if shown["scale"]:
+        return "scaled distance"
+    return "distance, nats" if shown["kind"] == "choices" else "distance"
 
 
 def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
@@ -146,7 +162,7 @@ def outline(points: np.ndarray) -> np.ndarray:
         return points[np.argsort(points[:, 0], kind="stable")][[0, -1]]
 
 
-def matrix(name: str, cells: Sequence[StoredCell]) -> HeatMap:
+def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
     """Table 179: cells without a value are hatched and say why, and are never a colour."""
     by_place = {(cell["trait"], cell["method"]): cell for cell in cells}
 
@@ -160,51 +176,54 @@ def matrix(name: str, cells: Sequence[StoredCell]) -> HeatMap:
     return HeatMap(
         name=f"matrix_{name}",
         title=f"Traits by methods: {name}",
-        caption="The paper's figure 12 filled with values, means over constructs, in scaled distance. Hatched cells have none "
-        "and say their status; that the rows are independent dimensions is a claim of the paper. Result 179.",
+        caption="The paper's figure 12 filled with values, means over constructs, as distances without the noise of draws and "
+        "wordings. Hatched cells have none and say their status; that the rows are independent dimensions is a claim of the "
+        "paper. Result 179.",
         x_label="method",
         y_label="trait",
         x=mtmm.METHODS,
         y=mtmm.TRAITS,
         values=tuple(tuple(value(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
         text=tuple(tuple(text(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
-        unit="scaled distance",
+        unit=unit,
         diverging=any((cell["value"] or 0) < 0 for cell in cells),
     )
 
 
-def drift(name: str, document: GeometryEnvelope) -> Iterator[Curves]:
+def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
     """Distance from turn 0 by turn, mean over constructs, over what the noise of repeats alone would walk."""
-    live = [r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok"]
-    live = [
-        (one["distances"], one["floor_mean"], one["floor_sd"])
-        for one in live
-        if "distances" in one and "floor_mean" in one and "floor_sd" in one
-    ]
-    if not live or len({len(part) for one in live for part in one}) > 1:
+    found = (r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok")
+    live = [one for one in found if "distances" in one]
+    if not live or len({len(one["distances"]) for one in live}) > 1:
         return
-    distances, still, spread = np.moveaxis(np.array(live), 1, 0)
-    half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
-    middle = still.mean(0)
-    series = [
-        Series("distance, mean over constructs", tuple(distances.mean(0).tolist())),
-        Series("no movement", *(tuple(one.tolist()) for one in (middle, np.maximum(middle - half, 0), middle + half))),
-    ]
+    distances = np.array([one["distances"] for one in live])
+    series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
+    band = "no band: these outputs have no noise that draws would show"
+    if all(len(one.get(key) or ()) == len(one["distances"]) for one in live for key in ("floor_mean", "floor_sd")):
+        series.append(_still(live))
+        band = f"band: where the noise of draws puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0"
     yield Curves(
         name=f"turns_{name}",
         title=f"How far the answer drifts: {name}",
-        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; band: where the "
-        f"noise of wordings and repeats alone puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0. "
-        "Result 174.",
+        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; {band}. Result 174.",
         x_label="turn",
-        y_label="scaled distance",
-        x=tuple(str(turn) for turn in range(len(middle))),
+        y_label=unit,
+        x=tuple(str(turn) for turn in range(distances.shape[1])),
         series=tuple(series),
         level=LEVEL,
     )
 
 
-def compared(name: str, found: Mapping[str, GeometryEnvelope]) -> Iterator[Forest]:
+def _still(live: Sequence[Mapping[str, Any]]) -> Series:
+    """The mean distance over constructs where nothing but noise moves, with its band; constructs are independent."""
+    still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
+    half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
+    middle = still.mean(0)
+    ends = (np.maximum(middle - half, 0), middle + half)
+    return Series("no movement", tuple(middle.tolist()), *(tuple(end.tolist()) for end in ends))
+
+
+def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Iterator[Forest]:
     """The paper's number beside the estimate, metric by metric, both as distances."""
     rows = []
     for number, title in SHARED.items():
@@ -226,7 +245,7 @@ def compared(name: str, found: Mapping[str, GeometryEnvelope]) -> Iterator[Fores
             caption="Means over constructs. The published numbers count the noise of draws and wordings as movement; the "
             "estimates do not. Squares are shown as their root, 0 where they are not above 0. PSS and LDS are "
             "shown as the distances that they are before the paper divides them by the baseline's spread. Results 171 to 177.",
-            x_label="scaled distance",
+            x_label=unit,
             rows=tuple(rows),
             lines={"0": 0.0},
             level=LEVEL,

@@ -17,6 +17,7 @@ from suites import declaration, lock, schema
 CATALOGUE = Path(__file__).parent / "catalogue"
 FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
 FORMAT = 1
+SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of what may stand before the question of a turn
 METHODS = ("direct", "paraphrase", "persona", "turns", "language", "reasoning", "side_a", "side_b")
 SEMANTIC, SYMBOLIC = "semantic", "symbolic"
 SYMBOLIC_REASON = (
@@ -337,14 +338,26 @@ def _lint(construct: Construct, where: str) -> None:
     for one in construct.variants:
         if one.method in lacking and getattr(one, lacking[one.method]) is None:
             raise UserError(f"{where}: variant {one.id} is of method {one.method}; name its {lacking[one.method]}")
-        if one.method == "turns" and (one.wording not in base or not one.prompt.endswith(base[one.wording].prompt)):
+        if one.method == "turns" and (one.wording not in base or not _asks(one.prompt, base[one.wording].prompt)):
             raise UserError(
-                f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of "
-                "the paraphrase of its wording; outputs of different questions differ anyway"
+                f"{where}: variant {one.id} asks something else than turn 0: expected the prompt of the paraphrase of its "
+                "wording, alone or behind whole sentences; outputs of different questions differ anyway"
             )
     _lint_answer(construct, where)
     if construct.transcript is not None and any(form.count("{}") != 1 for form in construct.transcript.values()):
         raise UserError(f"{where}: each form of the transcript says once where the text stands; write {{}} there")
+
+
+def _asks(prompt: str, probe: str) -> bool:
+    """Whether a prompt is the probe, or ends with it behind whole sentences: "Never say <probe>" is another question.
+
+    A whole sentence that turns the question round ("Answer the opposite.") is not seen.
+    """
+    before = prompt.removesuffix(probe)
+    if not prompt.endswith(probe) or not before.strip():
+        return prompt.endswith(probe)
+    apart = before[-1].isspace() or before[-1] in WIDE_ENDS
+    return apart and before.rstrip().rstrip(CLOSING).endswith(tuple(SENTENCE_ENDS + WIDE_ENDS))
 
 
 def _lint_answer(construct: Construct, where: str) -> None:

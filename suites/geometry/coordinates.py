@@ -99,24 +99,53 @@ class Coordinates:
         return np.array(found)
 
     def of_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
-        """Coordinates of texts; a row of NaN where a text cannot be read."""
+        """Coordinates of texts; a row of NaN where a text cannot be read, or its vector has no direction: not finite, or 0.
+
+        UserError for an anchor text without a direction.
+        """
         if self.kind == "scale":
             return np.array([[_number(axis["pattern"], text) for axis in self.axes] for text in texts]).reshape(
                 len(texts), -1
             )
         if self.embedder is None or not len(texts):
             return np.full((len(texts), max(len(self.axes), 1)), np.nan)
-        vectors = np.asarray(self.embedder.encode(list(texts)), dtype=np.float64)
+        vectors = self._embedded(texts)
         if self.kind == "embedding":
             return vectors
         return np.stack([(vectors @ plus).mean(1) - (vectors @ minus).mean(1) for plus, minus in self._anchors], 1)
 
+    def _embedded(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
+        """Vectors of texts, each text embedded once: in another batch its vector is another by 1e-7, which is no distance."""
+        assert self.embedder is not None
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
+        if new:
+            encoded = np.array(self.embedder.encode(new), dtype=np.float64)
+            encoded[~_directed(encoded)] = np.nan
+            self._vectors.update(zip(new, encoded, strict=True))
+        return np.stack([self._vectors[text] for text in texts])
+
+    @cached_property
+    def _vectors(self) -> dict[str, Float[np.ndarray, " axis"]]:
+        return {}
+
     @cached_property
     def _anchors(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        assert self.embedder is not None
-        return [
-            (self.embedder.encode(axis["plus"]).T, self.embedder.encode(axis["minus"]).T) for axis in self.axes
-        ]  # fmt: skip
+        return [(self._anchor(axis["plus"]).T, self._anchor(axis["minus"]).T) for axis in self.axes]
+
+    def _anchor(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
+        found = self._embedded(texts)
+        if not _directed(found).all():
+            lost = texts[int(_directed(found).argmin())]
+            raise UserError(
+                f"the embedder gives the anchor {lost!r} a vector of length 0 or of no numbers; write another, or use "
+                "another embedder"
+            )
+        return found
+
+
+def _directed(vectors: Float[np.ndarray, "text axis"]) -> np.ndarray:
+    """Whether each vector is of numbers and not 0."""
+    return np.isfinite(vectors).all(1) & (np.abs(vectors) > 0).any(1)
 
 
 def declared(data: Mapping[str, Any], where: str, embedder: Embedding | None = None) -> Coordinates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from results_io import UserError
 from suites.estimate import missing
-from suites.geometry.metric import Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import ROUNDING, Metric, PublishedScore, centre, points, same_axes, settled
 from suites.statistics import proportions
 
 NUMBER, ID, NAME = "178", "G.ps", "coverage"
@@ -30,8 +30,10 @@ class Ball:
     radius: float
 
     def holds(self, values: ArrayLike) -> np.ndarray:
-        """Whether each point [axis] lies in it."""
-        return np.linalg.norm(points(values) - self.centre, axis=1) <= self.radius
+        """Whether each point [axis] lies in it; its edge is as wide as rounding."""
+        table = points(values)
+        away = np.linalg.norm(settled(table - self.centre, table, self.centre), axis=1)
+        return away <= self.radius * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,11 @@ class Issue:
     sides: tuple[ArrayLike, ArrayLike]
     regions: tuple[Ball, Ball]
     refused: tuple[int, int] = (0, 0)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an output or a refusal on both sides."""
+        return all(np.size(side) or refused for side, refused in zip(self.sides, self.refused, strict=True))
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -62,12 +69,13 @@ def region(anchors: ArrayLike) -> Ball:
     table = points(anchors, "anchors")
     if len(table) < FEWEST_ANCHORS:
         raise UserError(f"a region of {len(table)} anchor texts; expected at least {FEWEST_ANCHORS}: write more")
-    return Ball(table.mean(0), float(np.quantile(_left_out(table), RADIUS)))
+    return Ball(centre(table), float(np.quantile(_left_out(table), RADIUS)))
 
 
 def require_apart(first: Ball, second: Ball, where: str) -> None:
     """UserError if two regions overlap: an output could then be of both sides."""
-    distance = float(np.linalg.norm(first.centre - second.centre))
+    between = settled(first.centre - second.centre, first.centre, second.centre)
+    distance = float(np.linalg.norm(between))
     if distance <= first.radius + second.radius:
         raise UserError(
             f"{where}: the regions of its two sides overlap (centres {distance:.3g} apart, radii {first.radius:.3g} and "
@@ -85,37 +93,43 @@ def ceiling(anchors: ArrayLike) -> float:
 def ps(issues: Sequence[Issue]) -> Metric:
     """Share of issues with more than half of the draws covered on both sides, Wilson's interval (clustered by topic).
 
-    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. Not
+    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. An issue
+    with a side of which there is neither an output nor a refusal is left out and counted; undefined if no other is there. Not
     applicable without issues.
     """
     if not issues:
         reason = "no construct declares two sides with anchors"
         return Metric(PublishedScore(None, FORMULA, reason), missing("not_applicable", reason, UNIT))
+    given, issues = len(issues), [issue for issue in issues if issue.answered]
+    if not issues:
+        reason = f"none of {given} issues has an output or a refusal on both sides"
+        return Metric(PublishedScore(None, FORMULA, reason), missing("undefined", reason, UNIT))
     both = [min(issue.shares) > COVERED for issue in issues]
     means = [all(_mean_inside(issue, side) for side in (0, 1)) for issue in issues]
     estimate = proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT)
     sides = {
         f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
     }
+    left_out = {"a side without outputs": given - len(issues)} if len(issues) < given else {}
     return Metric(
         PublishedScore(float(np.mean(means)), FORMULA),
-        type(estimate)(**{**vars(estimate), "detail": {**estimate.detail, **sides}}),
+        replace(estimate, excluded=left_out, detail={**estimate.detail, **sides}),
     )
 
 
 def _mean_inside(issue: Issue, side: int) -> bool:
     values = issue.sides[side]
-    return bool(np.size(values)) and bool(issue.regions[side].holds(points(values).mean(0, keepdims=True))[0])
+    return bool(np.size(values)) and bool(issue.regions[side].holds(centre(points(values))[None])[0])
 
 
 def _left_out(table: Float[np.ndarray, "anchor axis"]) -> Float[np.ndarray, " anchor"]:
     """Distance of each anchor from the mean of the others."""
-    n = len(table)
-    others = (table.sum(0) - table) / (n - 1)
-    return np.linalg.norm(table - others, axis=1)
+    moved, n = settled(table - table[0], table), len(table)
+    others = (moved.sum(0) - moved) / (n - 1)
+    return np.linalg.norm(settled(moved - others, table), axis=1)
 
 
 def _regions_without(table: Float[np.ndarray, "anchor axis"]) -> list[Ball]:
     rest = [np.delete(table, i, axis=0) for i in range(len(table))]
     same_axes(*rest)
-    return [Ball(one.mean(0), float(np.quantile(_left_out(one), RADIUS))) for one in rest]
+    return [Ball(centre(one), float(np.quantile(_left_out(one), RADIUS))) for one in rest]

@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import optimize, special
 
+from suites.geometry.metric import residuals, settled
+
 LARGE = 1e4  # noncentrality from which |D| itself is normal enough
 
 
@@ -57,7 +59,8 @@ def between(
     A sample contributes its covariance over its size to M. `known`: a further tr M that is known from elsewhere, the same on
     every axis (a reference that is itself an estimate).
     """
-    size = float(max(np.abs(difference).max(), *(np.abs(table - table[0]).max() for table in samples), known**0.5))
+    samples = [settled(table - table[0], table) for table in samples]
+    size = float(max(np.abs(difference).max(), *(np.abs(table).max() for table in samples), known**0.5))
     if size == 0:
         return Displacement(0.0, 0.0, 0.0, None, None)
     found = _between(difference / size, [table / size for table in samples], level, known / size**2)
@@ -91,7 +94,7 @@ def _law(
 ) -> _Law:
     axes, length = len(difference), float(np.linalg.norm(difference))
     direction = difference / length if length else np.zeros(axes)
-    centred = [(table - table.mean(0)) / np.sqrt((len(table) - 1) * len(table)) for table in samples]
+    centred = [residuals(table) / np.sqrt((len(table) - 1) * len(table)) for table in samples]
     parts = np.array([float((one**2).sum()) for one in centred])
     trace, along = float(parts.sum()) + known, float(sum(((one @ direction) ** 2).sum() for one in centred))
     trace2 = known**2 / axes + 2 * known * float(parts.sum()) / axes

@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 
 from results_io import UserError
-from suites.estimate import Status, missing
+from suites.estimate import Estimate, Status, missing
 from suites.geometry import (
     coverage,
     framing,
@@ -25,7 +25,7 @@ from suites.geometry import (
 from suites.geometry.construct import Construct, ConstructVariant
 from suites.geometry.coordinates import EMBEDDED
 from suites.geometry.measure import MOST_MISSING, MeasuredConstruct, SetRun
-from suites.geometry.metric import Metric, PublishedScore
+from suites.geometry.metric import SQUARED, Metric, PublishedScore
 
 METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
 ENGLISH_ONLY = (
@@ -67,8 +67,7 @@ def of(run: SetRun, seed: int) -> list[MetricFinding]:
 
 def absent(metric: ModuleType, status: Status, reason: str) -> Metric:
     """No number, and why; never 0."""
-    unit = getattr(metric, "UNIT", "") or "scaled distance"
-    return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, unit))
+    return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, metric.UNIT))
 
 
 def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[MetricFinding]:
@@ -83,7 +82,7 @@ def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[Me
         position: lambda: _position(one, base, run),
         paraphrase: lambda: _paraphrase(one, base, run, seed),
         framing: lambda: _framing(one, base, seed),
-        turns: lambda: _turns(one, base, seed),
+        turns: lambda: _turns(one, base, run, seed),
         languages: lambda: _languages(one, base, run, seed),
         width: lambda: _width(one, run),
     }
@@ -185,7 +184,9 @@ def _of_these_words(found: Metric, count: int) -> Metric:
     return replace(found, estimate=estimate)
 
 
-def _turns(one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+def _turns(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
+) -> Iterator[tuple[str | None, Metric]]:
     numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
     if not numbers or not base:
         yield (
@@ -201,8 +202,9 @@ def _turns(one: MeasuredConstruct, base: Sequence[ConstructVariant], seed: int) 
     many = len(first) >= PAIRED_FROM
 
     def found() -> Metric:
-        tables = [one.means(turn) for turn in ordered] if many else in_step([one.draws(turn) for turn in ordered])
-        metric = turns.ds(tables, paired=len(first) > 1, seed=seed)
+        draws = [one.draws(turn) for turn in ordered]
+        tables = [one.means(turn) for turn in ordered] if many else in_step(draws)
+        metric = turns.ds(tables, paired=len(first) > 1, repeats=draws, exact=run.deterministic, seed=seed)
         return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)
@@ -244,6 +246,9 @@ def in_plane(means: np.ndarray, run: SetRun, fewest: int = width.FEWEST) -> Metr
     return replace(found, estimate=replace(found.estimate, detail={**found.estimate.detail, **plane}))
 
 
+NEARNESS: tuple[Status, ...] = ("ok", "undefined", "insufficient_data", "error", "off", "not_applicable")  # to a value
+
+
 # --- over constructs --------------------------------------------------------------------------------------------------
 
 SUMMED = {
@@ -260,7 +265,10 @@ def _over_constructs(found: Sequence[MetricFinding], run: SetRun, seed: int) -> 
     name, topics = run.constructs.name, {one.id: one.topic for one in run.constructs.constructs}
     for metric, part in SUMMED.items():
         own = [one for one in found if one.metric is metric]
-        for label in dict.fromkeys(one.label for one in own):
+        labels = list(dict.fromkeys(one.label for one in own))
+        for label in [
+            one for one in labels if one is not None
+        ] or labels:  # unlabelled: has no personas, or does not apply
             yield MetricFinding(
                 metric, name, None, label, _mean([one for one in own if one.label == label], part, topics, seed)
             )
@@ -269,25 +277,37 @@ def _over_constructs(found: Sequence[MetricFinding], run: SetRun, seed: int) -> 
 
 
 def _mean(own: Sequence[MetricFinding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
-    """Mean over constructs: of what is unbiased (the squared quantity), bootstrapped over topics."""
+    """Mean over constructs: of what is unbiased (the squared quantity), bootstrapped over topics.
+
+    A ratio that is undefined, since its denominator is 0, has a squared distance all the same. Without any value, the status and
+    reason of the constructs that come nearest to one: one that applies before one that does not.
+    """
     metric = own[0].metric
-    live = [one for one in own if one.found.estimate.value is not None and one.construct is not None]
+    live = [one for one in own if one.construct is not None and _has(one.found.estimate, part)]
     if not live:
-        return replace(own[0].found, published=PublishedScore(None, metric.FORMULA, own[0].found.estimate.reason))
-    values = [one.found.estimate.detail[part] if part else one.found.estimate.number for one in live]
+        nearest = min((one.found.estimate for one in own), key=lambda estimate: NEARNESS.index(estimate.status))
+        note = f"no construct has a value: {nearest.reason}"
+        unit = SQUARED if part else nearest.unit
+        return Metric(PublishedScore(None, metric.FORMULA, note), missing(nearest.status, note, unit, len(own)))
+    found = [one.found.estimate for one in live]
+    values = [estimate.detail[part] if part else estimate.number for estimate in found]
     own_topics = [topics[str(one.construct)] for one in live]
-    estimate = over_constructs.mean(values, own_topics, seed=seed, unit=live[0].found.estimate.unit)
+    estimate = over_constructs.mean(values, own_topics, seed=seed, unit=found[0].unit)
     left_out = {"no estimate": len(own) - len(live)} if len(live) < len(own) else {}
     published = [one.found.published.value for one in live if one.found.published.value is not None]
     return Metric(
         PublishedScore(float(np.mean(published)) if published else None, metric.FORMULA, "mean over constructs"),
         replace(
             estimate,
-            unit="squared scaled distance" if part else estimate.unit,
+            unit=SQUARED if part else estimate.unit,
             excluded=left_out,
             detail={**estimate.detail, "mean": float(np.mean(values)), "of": part or "value"},
         ),
     )
+
+
+def _has(estimate: Estimate, part: str | None) -> bool:
+    return estimate.status == "ok" or (estimate.status == "undefined" and part in estimate.detail)
 
 
 def _reasoning(run: SetRun, seed: int) -> Metric:

@@ -16,6 +16,8 @@ from jaxtyping import Float
 import results_io
 from results_io import UserError
 from suites import schema
+from suites.geometry.metric import centre
+from suites.geometry.metric import residuals as around_mean
 
 KINDS = ("rms", "mahalanobis")
 DIGITS = 9  # that are written
@@ -76,13 +78,13 @@ def of(
     first two principal axes of all points, with their shares of variance. UserError if nothing varies, or not on every axis.
     """
     freedom = sum(len(one) - 1 for one in draws)
-    residuals = np.concatenate([one - one.mean(0) for one in draws]) if draws else np.zeros((0, 1))
+    residuals = np.concatenate([around_mean(one) for one in draws]) if draws else np.zeros((0, 1))
     if freedom <= 0 or not (residuals**2).sum() > 0:
         raise UserError("outputs of the reference run do not vary within a construct; expected some spread to scale by")
     variances = (residuals**2).sum(0) / freedom
     found: dict[str, Any] = {
         "run": run,
-        "mean": _rounded(np.mean([one.mean(0) for one in draws], axis=0)),
+        "mean": _rounded(np.mean([centre(one) for one in draws], axis=0)),
         "sd": _rounded(np.sqrt(variances)),
         "rms": float(f"{np.sqrt(variances.sum()):.{DIGITS}g}"),
     }
@@ -121,7 +123,7 @@ def _whitening(covariance: Float[np.ndarray, "axis axis"]) -> Float[np.ndarray, 
 
 def _plane(points: Float[np.ndarray, "point axis"]) -> dict[str, Any]:
     """Directions of most variance; of each the sign that makes its largest entry positive."""
-    _, lengths, rows = np.linalg.svd(points - points.mean(0), full_matrices=False)
+    _, lengths, rows = np.linalg.svd(around_mean(points), full_matrices=False)
     if len(rows) < 2:
         raise UserError(
             f"a plane needs two axes and three outputs; the reference run has {points.shape[1]} and {len(points)}"

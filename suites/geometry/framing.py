@@ -11,10 +11,21 @@ from results_io import UserError
 from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
 from suites.geometry.displacement import Displacement
-from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import (
+    LEVEL,
+    NO_INTERVAL,
+    RATIO,
+    Metric,
+    PublishedScore,
+    centre,
+    points,
+    residuals,
+    same_axes,
+    settled,
+)
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "173", "G.pss", "framing"
+NUMBER, ID, NAME, UNIT = "173", "G.pss", "framing", RATIO
 FORMULA = "|o_c - o_base| / sigma, sigma the population RMS distance of baseline points"
 FEWEST = 5  # outputs on each side
 UNPAIRED, PAIRED = "points relabelled", "signs of the wordings' differences flipped"
@@ -46,22 +57,22 @@ def pss(
     count = min(len(first), len(second))
     if count == 0:
         return Metric(PublishedScore(None, FORMULA, "no outputs"), missing("insufficient_data", "no outputs", RATIO))
-    shift = second.mean(0) - first.mean(0)
+    shift = settled(centre(second) - centre(first), first, second)
     formula = _published(first, shift)
     if count < max(fewest, 2):
         reason = f"{len(first)} outputs without and {len(second)} with the framing; at least {fewest} each are needed"
         return Metric(formula, missing("insufficient_data", reason, RATIO, count))
-    samples = [second - first] if paired else [first, second]
+    samples = [settled(second - first, first, second)] if paired else [first, second]
     found = displacement.between(shift, samples, level)
     variance = spread.total_variance(first)
     detail = _detail(found, shift, samples, level) | {"baseline_variance": variance}
-    if variance <= 0 and formula.value is None:
+    if variance == 0 and formula.value is None:
         return Metric(formula, missing("undefined", "baseline outputs all agree", RATIO, count, detail=detail))
-    test = relabelling.signs(second - first, seed, resamples) if paired else None
+    test = relabelling.signs(samples[0], seed, resamples) if paired else None
     return Metric(
         formula,
         Estimate(
-            0.0 if variance <= 0 else found.distance / variance**0.5,
+            0.0 if variance == 0 else found.distance / variance**0.5,
             RATIO,
             count,
             p_value=relabelling.two_samples(second, first, seed, resamples) if test is None else test,
@@ -74,7 +85,7 @@ def pss(
 
 def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, " axis"]) -> PublishedScore:
     """The paper's ratio; with S_b of n - 1 in the note. 0 if nothing moved, none if sigma is 0 and something did."""
-    sigma = float(np.sqrt(((base - base.mean(0)) ** 2).sum(1).mean()))
+    sigma = float(np.sqrt((residuals(base) ** 2).sum(1).mean()))
     length = float(np.linalg.norm(shift))
     if sigma == 0:
         return (
@@ -88,7 +99,7 @@ def _detail(found: Displacement, shift: np.ndarray, samples: list[np.ndarray], l
     """delta^2, and the shift along its own direction with a t interval (Welch)."""
     length = float(np.linalg.norm(shift))
     direction = shift / length if length else np.zeros(len(shift))
-    parts = [float(((table - table.mean(0)) @ direction).var(ddof=1)) / len(table) for table in samples]
+    parts = [float((residuals(table) @ direction).var(ddof=1)) / len(table) for table in samples]
     total = sum(parts)
     freedom = 1 / sum((p / total) ** 2 / (len(t) - 1) for p, t in zip(parts, samples, strict=True)) if total else np.inf
     half = float(stats.t.ppf(0.5 + level / 2, freedom)) * total**0.5 if total else 0.0

@@ -8,7 +8,7 @@ from scipy import stats
 
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
-from suites.geometry.metric import LEVEL, Metric, PublishedScore
+from suites.geometry.metric import LEVEL, Metric, PublishedScore, residuals
 
 NUMBER, ID, NAME = "183", "J.jbs", "judge_bias"
 FORMULA = "1 - agreement over cases x perturbations"
@@ -42,7 +42,8 @@ def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:
         return Metric(PublishedScore(None, FORMULA, reason), missing("insufficient_data", reason, UNIT))
     excess = changed.mean(1) - again.mean(1)
     detail = {"flips": float(changed.mean()), "reruns": float(again.mean()), "cases": len(excess)}
-    error = float(excess.std(ddof=1) / len(excess) ** 0.5) if len(excess) > 1 else 0.0
+    freedom = len(excess) - 1
+    error = float((residuals(excess[:, None]) ** 2).sum() / freedom / len(excess)) ** 0.5 if freedom else 0.0
     interval, assumptions = None, ("cases are independent",)
     if len(excess) < FEWEST:
         assumptions = (f"no interval: {len(excess)} cases, fewer than {FEWEST}",)

@@ -11,10 +11,21 @@ from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
-from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import (
+    LEVEL,
+    NO_INTERVAL,
+    RATIO,
+    Metric,
+    PublishedScore,
+    centre,
+    points,
+    residuals,
+    same_axes,
+    settled,
+)
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "175", "G.lds", "languages"
+NUMBER, ID, NAME, UNIT = "175", "G.lds", "languages", RATIO
 FORMULA = "mean over pairs of |o_i - o_j| / PIS of the first language"
 FEWEST = 5  # wordings of a language
 
@@ -27,7 +38,7 @@ def published(centres: ArrayLike, instability: float) -> float | None:
 
 def mean_distance(centres: Float[np.ndarray, "language axis"]) -> float:
     """The mean over pairs of |o_i - o_j|, of at least two."""
-    return float(np.mean([np.linalg.norm(one - other) for one, other in combinations(centres, 2)]))
+    return float(np.mean([np.linalg.norm(settled(a - b, centres)) for a, b in combinations(centres, 2)]))
 
 
 def lds(
@@ -52,8 +63,8 @@ def lds(
     fewest = min(map(len, tables.values()))
     if fewest == 0:
         return Metric(PublishedScore(None, FORMULA), missing("insufficient_data", "a language without outputs", RATIO))
-    first, centres = next(iter(tables.values())), np.array([table.mean(0) for table in tables.values()])
-    instability = float(np.linalg.norm(first - first.mean(0), axis=1).mean())
+    first, centres = next(iter(tables.values())), np.array([centre(table) for table in tables.values()])
+    instability = float(np.linalg.norm(residuals(first), axis=1).mean())
     value = published(centres, instability)
     formula = PublishedScore(value, FORMULA, "" if value is not None else "the first language's PIS is 0")
     if fewest < FEWEST:
@@ -69,7 +80,7 @@ def lds(
         "baseline_variance": variance,
         "languages": list(tables),
     }
-    if variance <= 0:
+    if variance == 0:
         reason = f"wordings in {next(iter(tables))} all agree, so the ratio has no denominator"
         return Metric(formula, missing("undefined", reason, RATIO, fewest, detail=detail))
     return Metric(
@@ -90,6 +101,6 @@ def _displacement(tables: list[np.ndarray], centres: np.ndarray, level: float) -
     """Delta^2 as one squared length: mean over pairs of |o_i - o_j|^2 = 2/(L-1) sum_i |o_i - o|^2, all languages stacked."""
     count = len(tables)
     mixing = (np.eye(count) - 1 / count) * np.sqrt(2 / (count - 1))
-    stacked = (mixing @ centres).ravel()
+    stacked = settled(mixing @ (centres - centres[0]), centres).ravel()
     samples = [np.einsum("l,va->vla", mixing[:, i], table).reshape(len(table), -1) for i, table in enumerate(tables)]
     return displacement.between(stacked, samples, level)

@@ -10,26 +10,24 @@ import numpy as np
 from jaxtyping import Float
 
 from suites.estimate import Status
-from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, width
+from suites.geometry import cell_values, findings, framing, languages, mtmm, width
+from suites.geometry.cell_values import Cell, CellValue
 from suites.geometry.construct import SYMBOLIC_REASON, Construct, ConstructVariant
 from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import MeasuredConstruct, SetRun
+from suites.geometry.metric import centre as centre_of
+from suites.geometry.metric import residuals, settled
 
 SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
-PUBLISHED = {  # cells whose name in the figure is that of a metric, by its number
-    ("position", "direct"): position.NUMBER,
-    ("coverage", "direct"): width.NUMBER,
-    ("stability", "paraphrase"): paraphrase.NUMBER,
-    ("stability", "language"): languages.NUMBER,
-    ("stability", "persona"): framing.NUMBER,
-}
+RATIOS = {("stability", "language"): languages.NUMBER, ("stability", "persona"): framing.NUMBER}
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """A cell of the paper's figure 12: its mean over constructs in scaled distance, or its status and why. Never 0 for absent.
+    """A cell of the paper's figure 12 over constructs: its status and why, never 0 for absent.
 
-    `published`: the paper's own number where the cell is one of its metrics (PSS and LDS are ratios there).
+    `published`: the mean of the paper's formula, a distance that counts noise; `value`: the same without the noise of draws and
+    wordings; both in scaled distance. `ratio`: the paper's own number where that is a ratio (PSS, LDS).
     """
 
     trait: str
@@ -39,27 +37,40 @@ class MatrixCell:
     status: Status
     reason: str
     published: float | None = None
+    ratio: float | None = None
 
 
 def cells(run: SetRun, found: Sequence[MetricFinding]) -> list[MatrixCell]:
-    """The table of 179 for one set."""
-    by_cell = _per_construct(run)
-    table = []
-    for (trait, method), name in mtmm.NAMES.items():
-        values = list(by_cell.get((trait, method), {}).values())
-        if values:
-            table.append(
-                MatrixCell(trait, method, name, float(np.mean(values)), "ok", "", _published(trait, method, found))
-            )
-            continue
-        status, reason = _why_empty(trait, method, run, found)
-        table.append(MatrixCell(trait, method, name, None, status, reason))
-    return table
+    """The table of 179 for one set, of its findings."""
+    by_cell = cell_values.by_construct(run, found)
+    return [_cell(cell, list(by_cell.get(cell, {}).values()), run, found) for cell in mtmm.NAMES]
 
 
-def block(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], np.ndarray]:
-    """(traits, methods, [trait, method, construct]) of the largest full block of the table: constructs are the replicates."""
-    by_cell = _per_construct(run)
+def _cell(cell: Cell, values: Sequence[CellValue], run: SetRun, found: Sequence[MetricFinding]) -> MatrixCell:
+    known = [one for one in values if one.correctable]
+    published = float(np.mean([one.published for one in values])) if values else None
+    if known:
+        value, ratio = cell_values.corrected(known), _ratio(cell, found)
+        return MatrixCell(*cell, mtmm.NAMES[cell], value, "ok", "", published, ratio)
+    if values:
+        return MatrixCell(*cell, mtmm.NAMES[cell], None, "insufficient_data", values[0].reason, published)
+    return MatrixCell(*cell, mtmm.NAMES[cell], None, *_why_empty(*cell, run, found))
+
+
+def block(
+    run: SetRun, found: Sequence[MetricFinding], published: bool = False
+) -> tuple[tuple[str, ...], tuple[str, ...], np.ndarray]:
+    """(traits, methods, [trait, method, construct]) of the largest full block of the table: constructs are the replicates.
+
+    Of the corrected values, each construct's square cut off at 0 before the root; `published`: of the paper's formulas.
+    """
+    by_cell = {
+        cell: {
+            name: one.published if published else cell_values.corrected([one])
+            for name, one in own.items() if published or one.correctable
+        }
+        for cell, own in cell_values.by_construct(run, found).items()
+    }  # fmt: skip
     best: tuple[tuple[str, ...], tuple[str, ...], np.ndarray] = ((), (), np.zeros((0, 0, 0)))
     for traits in (mtmm.TRAITS, *combinations(mtmm.TRAITS, 2)):
         methods = tuple(m for m in mtmm.METHODS if all((t, m) in by_cell for t in traits))
@@ -135,74 +146,25 @@ def _ways(one: Construct) -> dict[str, tuple[ConstructVariant, ...]]:
 def _score(trait: str, one: MeasuredConstruct, used: Sequence[ConstructVariant], run: SetRun) -> float:
     means = one.means(used)
     if trait == "position":
-        return float(np.linalg.norm(means.mean(0) - np.array(run.reference(one.construct))))
+        return _length(centre_of(means) - np.array(run.reference(one.construct)), means)
     if trait == "stability":
-        return float(np.linalg.norm(means - means.mean(0), axis=1).mean())
+        return float(np.linalg.norm(residuals(means), axis=1).mean())
     return _width(np.concatenate(one.draws(used)), run)
+
+
+def _length(difference: np.ndarray, points: np.ndarray) -> float:
+    return float(np.linalg.norm(settled(difference, points)))
 
 
 def _width(points: np.ndarray, run: SetRun) -> float:
     return findings.in_plane(points, run, fewest=2).estimate.number
 
 
-def _published(trait: str, method: str, found: Sequence[MetricFinding]) -> float | None:
-    number = PUBLISHED.get((trait, method))
-    own = [f.found.published.value for f in found if number == f.metric.NUMBER and f.construct is None]
+def _ratio(cell: Cell, found: Sequence[MetricFinding]) -> float | None:
+    """The paper's own number of a cell whose distance it divides by the baseline's spread, mean over constructs."""
+    own = [f.found.published.value for f in found if f.construct is None and RATIOS.get(cell) == f.metric.NUMBER]
     known = [value for value in own if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
-    """Values of position, width and stability by method and construct, all distances."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for one in run.measured:
-        if one.reason is None and findings.wordings(one.construct) and one.usable(one.construct.variants) is None:
-            for cell, value in _of_construct(one, run):
-                found.setdefault(cell, {})[one.construct.id] = value
-    return found
-
-
-def _of_construct(one: MeasuredConstruct, run: SetRun) -> list[tuple[tuple[str, str], float]]:
-    base, found = findings.wordings(one.construct), []
-    means = one.means(base)
-    centre, reference = means.mean(0), run.reference(one.construct)
-    others = {name: used for name in ("persona", "language") if (used := one.construct.of(name))}
-    moved = {name: one.means(used).mean(0) for name, used in others.items()}
-    if not run.deterministic:
-        noise = [float(((d - d.mean(0)) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
-        found.append((("stability", "direct"), float(np.mean(noise))))
-    found.append((("stability", "paraphrase"), float(np.linalg.norm(means - centre, axis=1).mean())))
-    found += [(("stability", name), float(np.linalg.norm(at - centre))) for name, at in moved.items()]
-    if reference is not None:
-        target = np.array(reference)
-        away, here = np.linalg.norm(means - target, axis=1), float(np.linalg.norm(centre - target))
-        found.append((("position", "direct"), here))
-        if len(away) > 1:
-            found.append((("position", "paraphrase"), float(away.std(ddof=1))))
-        found += [(("position", name), float(np.linalg.norm(at - target)) - here) for name, at in moved.items()]
-    return [*found, *_widths(one, base, others, run)]
-
-
-def _widths(
-    one: MeasuredConstruct,
-    base: Sequence[ConstructVariant],
-    others: Mapping[str, Sequence[ConstructVariant]],
-    run: SetRun,
-) -> list[tuple[tuple[str, str], float]]:
-    """Coverage: the width of all prompts, that of the neutral outputs, and how much wider those of the other methods are."""
-    if run.coordinates is None or not (run.coordinates.axes or run.plane is not None):
-        return []
-    everything, found = one.means(one.construct.variants), []
-    if len(everything) >= width.FEWEST:
-        found.append((("coverage", "direct"), _width(everything, run)))
-    neutral = np.concatenate(one.draws(base))
-    if len(neutral) >= width.FEWEST:
-        found.append((("coverage", "paraphrase"), _width(neutral, run)))
-        for name, used in others.items():
-            outputs = np.concatenate(one.draws(used))
-            if len(outputs) >= width.FEWEST:
-                found.append((("coverage", name), _width(outputs, run) - _width(neutral, run)))
-    return found
 
 
 def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[MetricFinding]) -> tuple[Status, str]:

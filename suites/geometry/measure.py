@@ -19,6 +19,7 @@ from suites.asking import Asker, no_bar
 from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, ConstructVariant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
+from suites.geometry.metric import centre
 from suites.item import Item, SamplingLeg, Suite
 from suites.log import generations
 from suites.log.cache import Cache
@@ -73,12 +74,15 @@ class MeasuredConstruct:
         return [self.outputs[one.id].points for one in variants]
 
     def means(self, variants: Sequence[ConstructVariant]) -> Float[np.ndarray, "wording axis"]:
-        return np.array([self.outputs[one.id].points.mean(0) for one in variants])
+        return np.array([centre(self.outputs[one.id].points) for one in variants])
 
 
 @dataclass(frozen=True)
 class SetRun:
-    """A set on a model: its constructs measured, the coordinates' identity, and `reason` if it does not apply."""
+    """A set on a model: its constructs measured, the coordinates' identity, and `reason` if it does not apply.
+
+    `deterministic`: outputs cannot vary, since they are likelihoods or greedy. One draw at a temperature above 0 is not.
+    """
 
     constructs: ConstructSet
     coordinates: Coordinates | None
@@ -195,8 +199,7 @@ def _one_set(
         lint.check(own, space)
     if space.exact and "logprobs" not in asker.model.capabilities:
         return SetRun(own, space, {}, (), True, MISSING["logprobs"])
-    sampled = not space.exact and "sampling" in asker.model.capabilities
-    sampled = sampled and settings["draws"] > 1 and settings["temperature"] > 0
+    sampled = not space.exact and "sampling" in asker.model.capabilities and settings["temperature"] > 0
     leg = _leg(own, settings, sampled)
     chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of texts as they stand
     asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}

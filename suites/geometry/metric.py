@@ -17,9 +17,10 @@ UNIT = "scaled distance"  # Euclidean, after division by the fixed scale
 SQUARED = "squared scaled distance"
 LARGEST = 1e60  # of a coordinate: fourth powers are still numbers
 RATIO = "ratio"
+ROUNDING = 1e-12  # of the largest coordinate: sums of equal numbers differ by less, and no spread is so small
 NO_INTERVAL = (
-    "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy (.80 of 95 % "
-    "intervals held); distance_interval is that of the distance itself"
+    "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy; "
+    "distance_interval is that of the distance itself"
 )
 
 
@@ -59,6 +60,29 @@ def points(values: ArrayLike, what: str = "points") -> Float[np.ndarray, "point 
             f"{what} with the coordinate {np.abs(found).max():.3g}; expected at most {LARGEST:g}: its square is no number"
         )
     return found
+
+
+def settled(
+    differences: Float[np.ndarray, "*shape"], *tables: Float[np.ndarray, "*points"]
+) -> Float[np.ndarray, "*shape"]:
+    """`differences` of coordinates of `tables`, 0 where they are no more than rounding of these: 1e-12 of the largest one.
+
+    Seven numbers .1 have a mean that is not .1, so that without this outputs that all agree have a spread of 1e-17, and what is
+    divided by it is a number of 16 digits.
+    """
+    largest = max((float(np.abs(table).max()) for table in tables if table.size), default=0.0)
+    return np.where(np.abs(differences) <= ROUNDING * largest, 0.0, differences)
+
+
+def centre(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, " axis"]:
+    """The mean of at least one point, taken around the first: that of equal points is the point itself."""
+    return table[0] + settled(table - table[0], table).mean(0)
+
+
+def residuals(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
+    """x - mean of at least one point; 0 to the last digit where points differ by rounding alone."""
+    moved = settled(table - table[0], table)
+    return moved - moved.mean(0)
 
 
 def same_axes(*tables: Float[np.ndarray, "point axis"]) -> int:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from results_io import UserError
-from suites.estimate import Estimate, Interval, missing
-from suites.geometry.metric import LEVEL
+from suites.estimate import Estimate, Interval, Status, missing
+from suites.geometry.metric import LEVEL, ROUNDING, settled
 
 NUMBER, ID, NAME = "179", "G.mtmm", "mtmm"
 TRAITS = ("position", "coverage", "stability")
@@ -34,6 +34,7 @@ NAMES = {  # the paper's figure 12, with OW under coverage
 }
 FEWEST_UNITS, FEWEST_SIDE = 30, 3  # units to correlate over; traits and methods
 RESAMPLES = 1000
+DIGITS = 12  # of the largest score, in which scores are told apart
 DISCRIMINANT = {"discriminant": "heterotrait", "discriminant_same_method": "same method"}
 CORRECTED = {  # of pairs that share no output: errors of one method's traits are not independent
     "convergent_disattenuated": "convergent",
@@ -56,7 +57,7 @@ def shares(table: ArrayLike) -> dict[str, float]:
 
     UserError for a table that is not full, or has no variance.
     """
-    cells = _finite(table, 2, "[trait, method]")
+    cells = _from_first(_finite(table, 2, "[trait, method]"))
     centre = cells.mean()
     trait = cells.shape[1] * ((cells.mean(1) - centre) ** 2).sum()
     method = cells.shape[0] * ((cells.mean(0) - centre) ** 2).sum()
@@ -71,7 +72,7 @@ def components(cells: ArrayLike) -> Components:
 
     UserError unless there are at least two of each.
     """
-    table = _finite(cells, 3, "[trait, method, replicate]")
+    table = _from_first(_finite(cells, 3, "[trait, method, replicate]"))
     t, m, r = table.shape
     if min(t, m, r) < 2:
         raise UserError(f"{t} traits x {m} methods x {r} replicates; expected at least two of each")
@@ -125,11 +126,11 @@ def campbell_fiske(
     names = READINGS
     if units < FEWEST_UNITS or min(t, m) < FEWEST_SIDE:
         reason = f"{units} units, {t} traits, {m} methods; at least {FEWEST_UNITS}, {FEWEST_SIDE} and {FEWEST_SIDE} are needed"
-        return {name: missing("insufficient_data", reason, _unit(name), units) for name in names}
+        return absent("insufficient_data", reason, units)
     labels = [(trait, method) for trait in traits for method in methods]
-    if same := [label for label, one in zip(labels, table.reshape(units, -1).T, strict=True) if np.ptp(one) == 0]:
+    if same := [label for label, one in zip(labels, table.reshape(units, -1).T, strict=True) if _all_equal(one)]:
         reason = f"{same[0][0]} by {same[0][1]} is the same in all units, so that nothing correlates with it"
-        return {name: missing("undefined", reason, _unit(name), units) for name in names}
+        return absent("undefined", reason, units)
     kinds, flat = _kinds(labels, by_construction), table.reshape(units, -1)
     parts = None if halves is None else _finite(halves, 5, "[split, half, unit, trait, method]")
     parts = None if parts is None else parts.reshape(*parts.shape[:3], -1)
@@ -148,12 +149,17 @@ def campbell_fiske(
     }
 
 
+def absent(status: Status, reason: str, units: int = 0) -> dict[str, Estimate]:
+    """Every reading without a value, and why."""
+    return {name: missing(status, reason, _unit(name), units) for name in READINGS}
+
+
 def reliability(halves: Float[np.ndarray, "split half unit variable"]) -> Float[np.ndarray, " variable"]:
     """2r/(1 + r), r the Spearman correlation over units of the scores of two halves, averaged over splits (Spearman-Brown).
 
     The reliability of the whole, which has twice the outputs. NaN where a half's score is the same in all units.
     """
-    ranks = stats.rankdata(halves, axis=2)
+    ranks = _ranks(halves, axis=2)
     ranks = ranks - ranks.mean(2, keepdims=True)
     lengths = np.linalg.norm(ranks, axis=2).prod(1)
     products = (ranks[:, 0] * ranks[:, 1]).sum(1)
@@ -264,11 +270,26 @@ def _exceeds(r: Float[np.ndarray, "variable variable"], kinds: Mapping[tuple[int
 
 
 def _spearman(table: Float[np.ndarray, "unit variable"]) -> Float[np.ndarray, "variable variable"]:
-    ranks = stats.rankdata(table, axis=0)
+    ranks = _ranks(table, axis=0)
     ranks = ranks - ranks.mean(0)
     lengths = np.linalg.norm(ranks, axis=0)
     scale = np.outer(lengths, lengths)
     return np.divide(ranks.T @ ranks, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+
+
+def _ranks(table: Float[np.ndarray, "*shape"], axis: int) -> Float[np.ndarray, "*shape"]:
+    """Ranks along an axis; scores that differ by rounding alone are ties."""
+    largest = np.maximum(np.abs(table).max(axis, keepdims=True), 1e-300)
+    return stats.rankdata(np.round(table / largest, DIGITS), axis=axis)
+
+
+def _all_equal(scores: Float[np.ndarray, " unit"]) -> bool:
+    return bool(np.ptp(scores) <= ROUNDING * np.abs(scores).max())
+
+
+def _from_first(table: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The cells seen from the first one: variances know no origin, and equal cells have no rounding there."""
+    return settled(table - table.flat[0], table)
 
 
 def _estimate(name: str, value: float, draws: Sequence[float], units: int, level: float) -> Estimate:

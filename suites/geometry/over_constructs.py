@@ -18,18 +18,23 @@ METHOD = "studentised bootstrap over topics"
 def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str, level: float = LEVEL) -> Estimate:
     """Mean of `values` [construct] with the interval m - t* se, t* the quantiles of (m* - m)/se* over resampled `topics`.
 
-    se is that of a ratio of sums over topics. Insufficient under 20 topics; no interval where all values agree. The percentile
-    bootstrap holds .87 at 20 constructs whose tau^2 is log-normal, and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
+    se is that of a ratio of sums over topics. The mean of unbiased values is unbiased whatever their number: under 20 topics it
+    stands without an interval, and the assumptions say why, as where all values agree. Insufficient without values. The
+    percentile bootstrap is too narrow where values are skewed, and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
     """
+    if not len(values):
+        return missing("insufficient_data", "no construct has a value", unit)
     sums, sizes = sums_and_sizes(list(values), list(topics))
     count = len(sums)
+    detail = {"constructs": len(values), "topics": count}
     if count < MINIMUM_CLUSTERS:
-        reason = f"{count} topics; an interval needs at least {MINIMUM_CLUSTERS}"
-        return missing("insufficient_data", reason, unit, count)
+        note = f"no interval: {count} topics; at least {MINIMUM_CLUSTERS} are needed"
+        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=(note,), detail=detail)
     centre, error = _mean_and_error(np.ones((1, count)), sums, sizes)
-    detail = {"constructs": len(values), "topics": count, "resamples": RESAMPLES, "seed": seed}
+    detail |= {"resamples": RESAMPLES, "seed": seed}
     if error[0] <= 1e-12 * max(abs(centre[0]), 1e-300):
-        return Estimate(float(centre[0]), unit, count, detail=detail)
+        note = "no interval: all values agree"
+        return Estimate(float(centre[0]), unit, count, assumptions=(note,), detail=detail)
     drawn, errors = _mean_and_error(bootstrap_counts(count, RESAMPLES, seed=seed), sums, sizes)
     scores = (drawn - centre)[errors > 0] / errors[errors > 0]
     tail = (1 - level) / 2

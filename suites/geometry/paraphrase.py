@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling, spread
-from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore
+from suites.geometry.metric import LEVEL, SQUARED, Metric, PublishedScore, residuals
 from suites.statistics import bootstrap
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
-NUMBER, ID, NAME = "172", "G.pis", "paraphrase"
+NUMBER, ID, NAME, UNIT = "172", "G.pis", "paraphrase", SQUARED
 FORMULA = "mean_v |m_v - o|"
 ON_POINTS = "mean_v |x_v - o|, one draw a wording"
 FEWEST, FOR_INTERVAL = 5, 8  # wordings for a number, and for an interval
@@ -24,8 +24,7 @@ DETERMINISTIC = "deterministic"
 
 def published(draws: Sequence[ArrayLike]) -> float:
     """The paper's PIS, mean_v |m_v - o|, with m_v the mean of the draws [draw, axis] of a wording and o the mean of m_v."""
-    found = spread.of(draws)
-    return float(np.linalg.norm(found.means - found.centroid, axis=1).mean())
+    return float(np.linalg.norm(residuals(spread.of(draws).means), axis=1).mean())
 
 
 def pis(

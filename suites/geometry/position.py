@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import displacement, spread
-from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, centre, points, settled
 
 NUMBER, ID, NAME = "171", "G.ods", "position"
 FORMULA = "|o - r|"
@@ -31,7 +31,7 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
         )
     if not 0 <= reference_variance < np.inf:
         raise UserError(f"the variance of a reference is {reference_variance}; expected a number from 0")
-    difference = table.mean(0) - target
+    difference = settled(centre(table) - target, table, target)
     formula = PublishedScore(float(np.linalg.norm(difference)), FORMULA)
     if len(table) < 2:
         reason = f"{len(table)} wordings; at least {FEWEST} are needed"
@@ -41,7 +41,7 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
         reason = f"{len(table)} wordings; at least {FEWEST} are needed"
         detail = {"squared": found.squared}
         return Metric(formula, missing("insufficient_data", reason, UNIT, len(table), detail=detail))
-    near = found.low == 0.0
+    near = found.low == 0.0 or found.raw == 0.0
     return Metric(
         formula,
         Estimate(
@@ -54,7 +54,7 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
                 "squared": found.squared,
                 "noise": found.noise,
                 "between": spread.total_variance(table),
-                "centroid": table.mean(0).tolist(),
+                "centroid": centre(table).tolist(),
                 "difference": difference.tolist(),
                 "reading": NEAR if near else "away from the reference",
             },

@@ -9,9 +9,9 @@ from scipy import stats
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import relabelling
-from suites.geometry.metric import LEVEL, RATIO, Metric, PublishedScore
+from suites.geometry.metric import LEVEL, RATIO, Metric, PublishedScore, residuals, settled
 
-NUMBER, ID, NAME = "176", "G.rss", "reasoning"
+NUMBER, ID, NAME, UNIT = "176", "G.rss", "reasoning", RATIO
 FORMULA = "PIS with reasoning / PIS without"
 FEWEST = 8  # constructs with both tau^2 above 0
 METHOD = "t over constructs of the log ratio"
@@ -45,8 +45,9 @@ def rss(
     if count < max(fewest, 2):
         reason = f"{count} constructs with both tau^2 above 0; at least {fewest} are needed"
         return Metric(formula, missing("insufficient_data", reason, RATIO, count, excluded=left_out))
-    logs = np.log(taus[0] / taus[1])
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * logs.std(ddof=1) / np.sqrt(count)
+    logs = settled(np.log(taus[0] / taus[1]), np.ones(1))
+    error = np.sqrt((residuals(logs[:, None]) ** 2).sum() / (count - 1) / count)
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error
     low, high = np.exp(logs.mean() - half), np.exp(logs.mean() + half)
     return Metric(
         formula,

@@ -10,6 +10,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float, Int
 
+from suites.geometry.metric import settled
 from suites.statistics.permutation import EXACT_UP_TO, FEWEST_RESAMPLES
 
 CHUNK = 1 << 22  # numbers held at once
@@ -22,8 +23,8 @@ def two_samples(
     seed: int,
     resamples: int = FEWEST_RESAMPLES,
 ) -> float:
-    """p of |mean first - mean second| if the points' labels meant nothing."""
-    table, n = reduced(np.concatenate([first, second])), len(first)
+    """p of |mean first - mean second| if the points' labels meant nothing; 1 where all points agree."""
+    table, n = reduced(_moved(np.concatenate([first, second]))), len(first)
     size = len(table)
     exact = math.comb(size, n) <= EXACT_UP_TO
     if exact:
@@ -67,7 +68,7 @@ def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int
 def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
     """p of the variance between the groups' means if points went to groups of these sizes by chance."""
     sizes = np.array([len(table) for table in tables])
-    table = reduced(np.concatenate(list(tables)))
+    table = reduced(_moved(np.concatenate(list(tables))))
     edges = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     own = float(_between(table[None], edges, sizes)[0])
     rng, found, step = np.random.default_rng(seed), [], max(1, CHUNK // table.size)
@@ -80,6 +81,11 @@ def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resampl
 def _between(ordered: np.ndarray, edges: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     means = np.add.reduceat(ordered, edges, axis=1) / sizes[None, :, None]
     return ((means - means.mean(1, keepdims=True)) ** 2).sum((1, 2))
+
+
+def _moved(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
+    """The points seen from the first one: a test of labels knows no origin, and equal points have no rounding there."""
+    return settled(table - table[0], table)
 
 
 def reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:

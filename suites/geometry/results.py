@@ -176,20 +176,12 @@ def _check(run: SetRun) -> dict[str, Any] | None:
 def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[MetricFinding]]]) -> dict[str, Any]:
     data, records = {}, []
     for own, found in by_set:
-        cells = matrix.cells(own, found)
-        traits, methods, block = matrix.block(own)
-        parts: Mapping[str, Any] = {"reason": "no two traits have cells by two methods in two constructs"}
-        if min(block.shape) >= 2:
-            parts = {
-                "traits": traits,
-                "methods": methods,
-                "replicates": block.shape[2],
-                **asdict(mtmm.components(block)),
-            }
         correlations, table = _correlations(own)
         data[own.constructs.name] = {
-            "cells": [asdict(cell) for cell in cells],
-            "components": parts,
+            "reason": own.reason,
+            "cells": [asdict(cell) for cell in matrix.cells(own, found)],
+            "components": _components(own, found),
+            "components_published": _components(own, found, published=True),
             "correlations": table,
         }
         records += [_correlation(own, name, one, run) for name, one in correlations.items()]
@@ -201,8 +193,19 @@ def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[M
     }
 
 
+def _components(own: SetRun, found: Sequence[MetricFinding], published: bool = False) -> Mapping[str, Any]:
+    """Variance components of the largest full block, with what it is of; the reason where there is none."""
+    traits, methods, block = matrix.block(own, found, published)
+    if min(block.shape) < 2:
+        return {"reason": own.reason or "no two traits have cells by two methods in two constructs"}
+    names = {"traits": traits, "methods": methods, "replicates": block.shape[2]}
+    return {**names, **asdict(mtmm.components(block))}
+
+
 def _correlations(own: SetRun) -> tuple[dict[str, Estimate], list[dict[str, object]]]:
     """Campbell and Fiske's reading over constructs, of every trait measured by every way of asking, and every r if it has one."""
+    if own.reason is not None:
+        return mtmm.absent("not_applicable", own.reason), []
     traits, methods, scores = matrix.scores(own)
     halves = matrix.halves(own) if len(scores) >= mtmm.FEWEST_UNITS else None
     found = mtmm.campbell_fiske(scores, traits, methods, halves=halves)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from suites.geometry.metric import residuals as around_mean
+
 
 def by_topic(
     changes: Float[np.ndarray, "construct quantity"], topics: Sequence[str]
@@ -32,7 +34,8 @@ def intervals(
     means holds .05 at 8 topics and .58 at 24 (192 quantities), and is not offered. Source: Westfall & Young 1993.
     """
     count, means = len(changes), changes.mean(0)
-    residuals, error = changes - means, changes.std(0, ddof=1) / np.sqrt(len(changes))
+    residuals = np.stack([around_mean(one[:, None])[:, 0] for one in changes.T], axis=1)  # each in its own unit
+    error = np.sqrt((residuals**2).sum(0) / (count - 1) / count)
     if 2**count <= resamples:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=count)))
     else:

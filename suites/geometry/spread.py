@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from results_io import UserError
-from suites.geometry.metric import points, same_axes
+from suites.geometry.metric import ROUNDING, centre, points, residuals, same_axes
 
 LOWER, UPPER = 0.85, 1.5  # of S_b's half-widths: what t3 wordings need, see variance_interval
 
@@ -36,7 +36,8 @@ class Spread:
     @property
     def variance(self) -> float:
         """tau^2 = S_b - S_w mean(1/n_v): the variance that is due to wording, unbiased and so sometimes negative."""
-        return self.between - (0.0 if self.within is None else self.within * self.share)
+        left = self.between - (0.0 if self.within is None else self.within * self.share)
+        return left if abs(left) > ROUNDING * self.between else 0.0
 
 
 def of(draws: Sequence[ArrayLike]) -> Spread:
@@ -46,12 +47,12 @@ def of(draws: Sequence[ArrayLike]) -> Spread:
     if not all(map(len, tables)):
         raise UserError(f"wording {[len(t) for t in tables].index(0) + 1} has no draws; leave it out")
     same_axes(*tables)
-    means = np.array([table.mean(0) for table in tables])
-    squares = np.array([float(((table - table.mean(0)) ** 2).sum()) for table in tables])
+    means = np.array([centre(table) for table in tables])
+    squares = np.array([float((residuals(table) ** 2).sum()) for table in tables])
     freedom = np.array([len(table) - 1.0 for table in tables])
     return Spread(
         means,
-        means.mean(0),
+        centre(means),
         total_variance(means),
         float(squares.sum() / freedom.sum()) if freedom.sum() else None,
         float(np.mean(1 / (freedom + 1))),
@@ -61,13 +62,13 @@ def of(draws: Sequence[ArrayLike]) -> Spread:
 
 
 def total_variance(table: Float[np.ndarray, "point axis"]) -> float:
-    """sum |x - mean|^2 / (n - 1): the trace of the covariance. 0 for one point."""
-    return float(((table - table.mean(0)) ** 2).sum() / max(len(table) - 1, 1))
+    """sum |x - mean|^2 / (n - 1): the trace of the covariance. 0 for one point, and for points that differ by rounding."""
+    return float((residuals(table) ** 2).sum() / max(len(table) - 1, 1))
 
 
 def leave_one_out(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, " point"]:
     """`total_variance` without each point in turn. Needs three points."""
-    n, squares = len(table), ((table - table.mean(0)) ** 2).sum(1)
+    n, squares = len(table), (residuals(table) ** 2).sum(1)
     return np.maximum(squares.sum() - squares * n / (n - 1), 0.0) / (n - 2)
 
 

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from suites.estimate import Estimate
+from suites.geometry import coverage, framing, languages, matrix, metric, mtmm, paraphrase
 from suites.geometry.findings import MetricFinding
+from suites.geometry.matrix import MatrixCell
 from suites.geometry.measure import GeometryRun
 
 WIDTH = 110
 CAPTION = (
-    "published: the paper's formula, no verdict. estimate: corrected for noise, squared where that is what is unbiased",
+    "published: the paper's formula in its unit, no verdict. estimate: corrected for noise, squared if unbiased so",
+    "d: distance of the coordinates, in units of the fixed scale if the set has one; d²: its square",
     "found: constructs with p below .05 of those tested; a twentieth is expected where nothing moves",
 )
 ALPHA = 0.05
 
 
-def show(run: GeometryRun, found: Sequence[MetricFinding], console: Console, notes: Sequence[str] = ()) -> None:
-    """Print the table of every set, why metrics have no number, and where the record is."""
+UNITS = {metric.UNIT: "d", metric.SQUARED: "d²", metric.RATIO: "ratio", coverage.UNIT: "share"}
+PUBLISHED_UNITS = {paraphrase.NUMBER: "d", framing.NUMBER: "ratio", languages.NUMBER: "ratio"}  # where they are others
+
+
+def show(
+    run: GeometryRun, found: Sequence[MetricFinding], console: Console, folder: Path, notes: Sequence[str] = ()
+) -> None:
+    """Print the tables of every set, why metrics have no number, and where the results in `folder` and the record are."""
     put = partial(console.print, highlight=False, markup=False, width=min(console.width, WIDTH))
     put()
     put(Text(f"Geometry  {run.model}", style="bold"))
@@ -41,16 +51,20 @@ def show(run: GeometryRun, found: Sequence[MetricFinding], console: Console, not
         put(rows)
         for line in dict.fromkeys(reasons):
             put(line, style="dim")
+        put(f"{mtmm.NUMBER} {mtmm.NAME}: means over constructs, corrected (published), d")
+        put(matrix_of(matrix.cells(own, [one for one in found if one.set == own.constructs.name])))
     for line in (*CAPTION, *notes):
         put(line, style="dim" if line in CAPTION else None)
     put()
+    put(f"Results {folder}")
+    put(f"Figures: python run.py figures from={folder}")
     put(f"Record {run.log} · {run.asked} outputs or choices asked, {run.reused} known before")
 
 
 def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
     """The table of one set, and the reasons of what has no number."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("metric", "", "published", "estimate", "interval", "n", "found", "status"):
+    for column in ("metric", "", "published", "unit", "estimate", "unit", "interval", "n", "found", "status"):
         table.add_column(column, justify="right" if column in ("published", "estimate", "n", "found") else "left")
     reasons = []
     for one in sorted((own for own in found if own.construct is None), key=lambda own: own.metric.NUMBER):
@@ -63,7 +77,9 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
             f"{one.metric.NUMBER} {one.metric.NAME}",
             one.label or "",
             "-" if published is None else f"{published:.3f}",
+            "" if published is None else PUBLISHED_UNITS.get(one.metric.NUMBER, UNITS[one.metric.UNIT]),
             "-" if estimate.value is None else f"{estimate.value:.3f}",
+            "" if estimate.value is None else UNITS[estimate.unit],
             interval(estimate),
             str(estimate.n),
             f"{hits}/{len(tested)}" if tested else "",
@@ -72,6 +88,21 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
         if estimate.status != "ok":
             reasons.append(f"{one.metric.NAME}: {estimate.reason}")
     return table, reasons
+
+
+def matrix_of(cells: Sequence[MatrixCell]) -> Table:
+    """Table 179: the corrected value of each cell with the paper's formula in brackets, or its status."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("", *mtmm.METHODS):
+        table.add_column(column)
+    for trait in mtmm.TRAITS:
+        table.add_row(trait, *(_shown(cell) for cell in cells if cell.trait == trait))
+    return table
+
+
+def _shown(cell: MatrixCell) -> str:
+    published = "" if cell.published is None else f" ({cell.published:.3f})"
+    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published
 
 
 def interval(estimate: Estimate) -> str:

@@ -1,8 +1,9 @@
 """Trace (180): which attention heads hold the position of a local model's answers, and which add spread to them.
 
-Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head adds spread
-if tau^2 (PIS) falls without it, carries a framing if the shift becomes shorter along its direction, and holds position if the
-centre moves. One that adds spread alone is a method head, one that does another of these alone a trait head.
+Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head moves the
+position if the centre, or the shift of a framing, is another without it; it moves the spread if tau^2 (PIS) is, up or down. One
+that moves the position and is shown to leave the spread is a trait head, one that moves the spread and is shown to leave the
+position a method head.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from suites.geometry import findings, fixed_scale, simultaneous, spread
 from suites.geometry.construct import Construct
 from suites.geometry.coordinates import Coordinates
 from suites.geometry.measure import GeometryRun, SetRun
+from suites.geometry.metric import centre as centre_of
+from suites.geometry.metric import settled
 from suites.models import head_ablation
 from suites.models.head_ablation import AblationHooks, HeadAblation
 from suites.models.local import LocalModel
 
 NUMBER, ID, NAME = "180", "G.trace", "trace"
 SPREAD, POSITION, FRAMING = "spread", "position", "framing"
-KINDS = {(True, False): "trait", (False, True): "method", (True, True): "both", (False, False): ""}
+MOVED, STAYED, OPEN = "moved", "stayed", "open"
+KINDS = {(MOVED, STAYED): "trait", (STAYED, MOVED): "method", (MOVED, MOVED): "both"}  # of position and spread
+UNDECIDED = "undecided"  # one is moved, and the other neither shown to move nor to stay
+NAMED = (*KINDS.values(), UNDECIDED)
 FEWEST = 8  # topics, whose 256 signs tell a level of .95
 FEWEST_FLIPS = 999
 Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
@@ -45,27 +51,50 @@ class Effect:
     high: float
 
     def moves(self, margin: float) -> bool:
-        """Whether the whole interval lies beyond the margin: on either side for position, below it for spread and framings."""
-        return self.high < -margin or (self.quantity.startswith(POSITION) and self.low > margin)
+        """Whether the whole interval lies beyond the margin, on either side."""
+        return self.high < -margin or self.low > margin
+
+    def stays(self, margin: float) -> bool:
+        """Whether the whole interval lies within the margin, on both sides."""
+        return self.low > -margin and self.high < margin
 
 
 @dataclass(frozen=True)
 class TracedHead:
-    """A head with its effects and its kind: trait, method, both, or none."""
+    """A head with its effects; `position` (with framings) and `spread` were each shown to move, to stay, or neither (open)."""
 
     head: Node
     effects: tuple[Effect, ...]
-    kind: str
+    position: str
+    spread: str
+
+    @property
+    def kind(self) -> str:
+        """trait, method or both; undecided where one is moved and the other open; "" where nothing was shown to move."""
+        found = (self.position, self.spread)
+        return KINDS.get(found, UNDECIDED if MOVED in found else "")
 
     def largest(self, *quantities: str) -> float:
-        """The largest effect on these quantities: |change| of position, what is lost of spread and framings."""
-        own = [e for e in self.effects if e.quantity.partition(" ")[0] in quantities]
-        return max((abs(e.estimate) if e.quantity.startswith(POSITION) else -e.estimate for e in own), default=0.0)
+        """The largest |change| of these quantities, of all if none are given."""
+        own = [e for e in self.effects if not quantities or e.quantity.partition(" ")[0] in quantities]
+        return max((abs(e.estimate) for e in own), default=0.0)
+
+
+def read_head(head: Node, effects: Sequence[Effect], margin: float) -> TracedHead:
+    """The head with what its effects say. "Not moved" is shown by intervals within the margin, not by the lack of a finding."""
+
+    def found(own: Sequence[Effect]) -> str:
+        if any(effect.moves(margin) for effect in own):
+            return MOVED
+        return STAYED if all(effect.stays(margin) for effect in own) else OPEN
+
+    position = found([effect for effect in effects if effect.quantity != SPREAD])
+    return TracedHead(head, tuple(effects), position, found([e for e in effects if e.quantity == SPREAD]))
 
 
 def named(heads: Sequence[TracedHead], kind: str) -> list[TracedHead]:
     """The heads of a kind, the largest effect first: on tau^2 for method heads, on position and framing for trait heads."""
-    quantities = (SPREAD,) if kind == "method" else (POSITION, FRAMING)
+    quantities = {"method": (SPREAD,), "trait": (POSITION, FRAMING)}.get(kind, ())
     return sorted((one for one in heads if one.kind == kind), key=lambda one: -one.largest(*quantities))
 
 
@@ -162,7 +191,7 @@ def quantities(
     shift along its direction over all constructs (`shifts`)."""
     base = findings.wordings(one)
     means = np.array([table[v.id] for v in base])
-    centre = means.mean(0)
+    centre = centre_of(means)
     found = {f"{POSITION} {name}": float(centre[k]) for k, name in enumerate(axes)}
     found[f"{POSITION} away from the reference"] = float(centre @ towards)
     found[SPREAD] = spread.total_variance(means)
@@ -178,7 +207,8 @@ def _shifts(one: Construct, table: Table) -> dict[str, np.ndarray]:
     for persona in dict.fromkeys(v.persona for v in one.of("persona")):
         both = findings.pairs(base, one.of("persona", persona=persona))
         if both:
-            found[persona] = np.mean([table[framed.id] - table[plain.id] for plain, framed in both], axis=0)
+            plain, framed = (np.array([table[pair[k].id] for pair in both]) for k in (0, 1))
+            found[persona] = settled(centre_of(framed - plain), plain, framed)
     return found
 
 
@@ -240,16 +270,14 @@ def analyse(
             Effect(name, float(mean), low, high)
             for name, mean, (low, high) in zip(names, flat.mean(0)[own], intervals[own], strict=True)
         )
-        position = any(e.moves(margin) for e in effects if e.quantity != SPREAD)
-        method = any(e.moves(margin) for e in effects if e.quantity == SPREAD)
-        found.append(TracedHead(head, effects, KINDS[position, method]))
+        found.append(read_head(head, effects, margin))
     return found
 
 
 def _towards(one: Construct, table: Table) -> np.ndarray:
     """The unit vector from the reference (the origin if none) to the centre of the intact wordings."""
-    centre = np.mean([table[v.id] for v in findings.wordings(one)], axis=0)
-    away = centre - (np.zeros(len(centre)) if one.reference is None else np.array(one.reference))
+    means = np.array([table[v.id] for v in findings.wordings(one)])
+    away = settled(centre_of(means) - np.array(one.reference or (0.0,) * means.shape[1]), means)
     length = float(np.linalg.norm(away))
     return away / length if length else np.zeros(len(centre))
 
@@ -290,7 +318,7 @@ def command(
         options = {"level": settings["level"], "margin": settings["trace_margin"], "seed": seed}
         heads = analyse(constructs, own.coordinates.names, swept, resamples=settings["trace_resamples"], **options)
         data[own.constructs.name] = _data(heads, constructs)
-        for kind in ("trait", "method", "both"):
+        for kind in NAMED:
             shown = ", ".join(str(one.head) for one in named(heads, kind)) or "none"
             lines.append(f"Trace of {own.constructs.name}: {kind} heads {shown}")
     document = {
@@ -328,8 +356,14 @@ def _data(heads: Sequence[TracedHead], constructs: Sequence[Construct]) -> dict[
         "constructs": len(constructs),
         "recipe": "mean over all positions of the neutral wordings",
         "heads": [
-            {"head": str(one.head), "kind": one.kind, "effects": [asdict(effect) for effect in one.effects]}
+            {
+                "head": str(one.head),
+                "kind": one.kind,
+                "position": one.position,
+                "spread": one.spread,
+                "effects": [asdict(effect) for effect in one.effects],
+            }
             for one in heads
         ],
-        "named": {kind: [str(one.head) for one in named(heads, kind)] for kind in ("trait", "method", "both")},
+        "named": {kind: [str(one.head) for one in named(heads, kind)] for kind in NAMED},
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from scipy import stats
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry import displacement, relabelling
-from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points, same_axes
+from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, centre, points, residuals, same_axes, settled
 from suites.geometry.position import METHOD
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
@@ -20,6 +21,9 @@ NUMBER, ID, NAME = "174", "G.ds", "turns"
 FORMULA = "|o_T - o_0|; velocity: / T"
 FEWEST = 5  # repeats of a turn
 FLOORS = 2000  # conversations drawn for the noise floor
+NO_FLOOR: Mapping[str, object] = dict.fromkeys(
+    ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
+)  # nothing is random, or one draw does not show how
 
 
 def path_length(centres: Float[np.ndarray, "turn axis"]) -> float:
@@ -31,6 +35,8 @@ def ds(
     turns: Sequence[ArrayLike],
     *,
     paired: bool = False,
+    repeats: Sequence[Sequence[ArrayLike]] | None = None,
+    exact: bool = False,
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = FEWEST_RESAMPLES,
@@ -38,10 +44,11 @@ def ds(
     """sqrt(max(0, delta^2)) from turn 0 to the last, of the repeats [repeat, axis] of every turn, in order.
 
     delta^2 = |o_T - o_0|^2 less the noise of both means; `paired`: repeat v of every turn is the same wording, and the noise is
-    that of the differences. `detail`: velocity, path length with its noise floor (what as many turns walk in which nothing but
-    noise happens: `noise_floor`, `paired_floor`), straightness DS/path, and the Theil-Sen slope of the distance from turn 0 on
-    the turn. One turn: not applicable. Under 5 repeats the published number stands alone. UserError for points of different
-    spaces.
+    that of the differences. `detail`: velocity, path length, straightness DS/path, the Theil-Sen slope of the distance on the
+    turn, and what as many turns walk in which nothing but noise happens: by the draws of turn 0 (`noise_floor`), which are
+    `repeats` [turn][wording], tables [draw, axis], where rows of `turns` are means; by the differences of pairs without `repeats`
+    (`paired_floor`); none where outputs are `exact`. One turn: not applicable. Under 5 repeats the published number stands alone.
+    UserError for points of different spaces.
     """
     tables = [points(one, "outputs of a turn") for one in turns]
     last = len(tables) - 1
@@ -54,20 +61,22 @@ def ds(
         return Metric(PublishedScore(None, FORMULA), missing("insufficient_data", "a turn without outputs", UNIT))
     if paired and len({len(table) for table in tables}) > 1:
         raise UserError("turns with different wordings; expected the same in each: leave out those that a turn lacks")
-    centres = np.array([table.mean(0) for table in tables])
+    centres = np.array([centre(table) for table in tables])
+    centres = settled(centres - centres[0], *tables)  # seen from turn 0
     distance = float(np.linalg.norm(centres[-1] - centres[0]))
     formula = PublishedScore(distance, FORMULA, f"velocity {distance / last:.6f}")
     detail = {"velocity": distance / last, "turns": last} | _walk(centres)
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
-    samples = [tables[-1] - tables[0]] if paired else [tables[0], tables[-1]]
+    moved = settled(tables[-1] - tables[0], *tables) if paired else None
+    samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    if paired:
-        p = relabelling.signs(tables[-1] - tables[0], seed, resamples)
-    else:
+    if moved is None:
         p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
-    floor = paired_floor(tables, seed, level) if paired else noise_floor(tables, seed, level)
+    else:
+        p = relabelling.signs(moved, seed, resamples)
+    floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
         Estimate(
@@ -94,36 +103,68 @@ def _walk(centres: Float[np.ndarray, "turn axis"]) -> dict[str, object]:
     }
 
 
-def noise_floor(tables: Sequence[Float[np.ndarray, "repeat axis"]], seed: int, level: float) -> dict[str, object]:
+def _floor_of(
+    tables: Sequence[Float[np.ndarray, "repeat axis"]],
+    paired: bool,
+    repeats: Sequence[Sequence[ArrayLike]] | None,
+    seed: int,
+    level: float,
+) -> Mapping[str, object]:
+    if paired and repeats is None:
+        return paired_floor(tables, seed, level)
+    by_turn = [[table] for table in tables]
+    if repeats is not None:
+        by_turn = [[points(one, "draws of a turn") for one in turn] for turn in repeats]
+    return noise_floor(by_turn[0], [[len(one) for one in turn] for turn in by_turn], seed, level)
+
+
+def noise_floor(
+    start: Sequence[Float[np.ndarray, "draw axis"]], counts: Sequence[Sequence[int]], seed: int, level: float
+) -> dict[str, object]:
     """Path and distances of conversations in which nothing happens: each turn's mean is one of repeats of turn 0, drawn again.
 
-    Drawn with replacement around the mean and widened by sqrt(n/(n-1)), so that the variance of such a mean is S_0/n.
+    `start`: the draws of turn 0, by wording; `counts`: how many draws [turn][wording] the means are of. Within each wording they
+    are drawn with replacement around the mean and widened by sqrt(n/(n-1)), so that the variance of such a mean is S_0/n. No
+    later turn has a say in it. NO_FLOOR where a wording has one draw.
     """
-    rng, start = np.random.default_rng(seed), relabelling.reduced(tables[0] - tables[0].mean(0))
-    residuals = start * np.sqrt(len(start) / (len(start) - 1))
-    centres = [residuals[rng.integers(len(start), size=(FLOORS, len(table)))].mean(1) for table in tables]
-    return _floor(np.stack(centres, axis=1), level)
+    if min(map(len, start)) < 2:
+        return NO_FLOOR
+    rng, sizes = np.random.default_rng(seed), [len(one) for one in start]
+    wide = relabelling.reduced(np.concatenate([residuals(one) * np.sqrt(len(one) / (len(one) - 1)) for one in start]))
+    by_wording = np.split(wide, np.cumsum(sizes)[:-1])
+    centres = np.zeros((FLOORS, len(counts), wide.shape[1]))
+    for turn, own in enumerate(counts):
+        for one, count in zip(by_wording, own, strict=True):
+            centres[:, turn] += one[rng.integers(len(one), size=(FLOORS, count))].mean(1) / len(start)
+    paths = np.linalg.norm(np.diff(centres, axis=1), axis=2).sum(1)
+    return _floor(paths, np.linalg.norm(centres - centres[:, :1], axis=2), level)
 
 
 def paired_floor(tables: Sequence[Float[np.ndarray, "wording axis"]], seed: int, level: float) -> dict[str, object]:
-    """The same where row v of every turn is the same wording: each wording's turns are put in random order.
+    """The same where row v of every turn is the same wording and nothing is known of its draws.
 
-    Every turn's mean is taken off before, and residuals are widened by sqrt(V/(V-1)): turns then differ by nothing but what is
-    left of single wordings.
+    The floor of turn t is of the pairs of turns 0 and t alone: the mean of their differences is taken off, what is left of each
+    wording is widened by sqrt(V/(V-1)) and has either sign. That of a step of the path is of its two turns. A turn that moves
+    some wordings more than others has no part in the floor of another turn.
     """
-    rng, (count, wordings) = np.random.default_rng(seed), (len(tables), len(tables[0]))
-    flat = relabelling.reduced(np.concatenate([table - table.mean(0) for table in tables]))
-    residuals = flat.reshape(count, wordings, -1) * np.sqrt(wordings / (wordings - 1))
-    centres = np.zeros((FLOORS, count, residuals.shape[2]))
-    for wording in range(wordings):
-        orders = rng.permuted(np.tile(np.arange(count), (FLOORS, 1)), axis=1)
-        centres += residuals[orders, wording] / wordings
-    return _floor(centres, level)
+    rng, count = np.random.default_rng(seed), len(tables[0])
+    flips = rng.choice([1.0, -1.0], size=(FLOORS, count))
+
+    def walked(first: Float[np.ndarray, "wording axis"], second: Float[np.ndarray, "wording axis"]) -> np.ndarray:
+        left = residuals(settled(second - first, first, second)) * np.sqrt(count / (count - 1))
+        return np.linalg.norm(flips @ relabelling.reduced(left) / count, axis=1)
+
+    away = np.stack([np.zeros(FLOORS), *(walked(tables[0], table) for table in tables[1:])], axis=1)
+    steps = [walked(tables[0], tables[1])]
+    for first, second in pairwise(tables[1:]):
+        flips = rng.choice([1.0, -1.0], size=(FLOORS, count))
+        steps.append(walked(first, second))
+    return _floor(np.sum(steps, axis=0), away, level)
 
 
-def _floor(centres: Float[np.ndarray, "conversation turn axis"], level: float) -> dict[str, object]:
-    paths = np.linalg.norm(np.diff(centres, axis=1), axis=2).sum(1)
-    away = np.linalg.norm(centres - centres[:, :1], axis=2)
+def _floor(
+    paths: Float[np.ndarray, " conversation"], away: Float[np.ndarray, "conversation turn"], level: float
+) -> dict[str, object]:
     return {
         "path_floor": float(paths.mean()),
         "path_floor_high": float(np.quantile(paths, level)),

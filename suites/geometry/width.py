@@ -8,19 +8,21 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from suites.estimate import Estimate, Interval, missing
-from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, points
+from suites.geometry.metric import LEVEL, ROUNDING, UNIT, Metric, PublishedScore, points, settled
 
 NUMBER, ID, NAME = "177", "G.ow", "width"
 FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise median"
 FEWEST = 20  # prompts
 KEPT, QUANTILE = 0.9, 0.9
+DIGITS = 12  # in which distances are told apart
 METHOD = "quantiles of distances at the jackknifed share of pairs (Woodruff)"
 
 
 def kept(values: ArrayLike) -> Float[np.ndarray, "point axis"]:
     """The floor(.9 n) points nearest to the coordinate-wise median, ties by order."""
     table = points(values)
-    away = np.linalg.norm(table - np.median(table, axis=0), axis=1)
+    away = np.linalg.norm(settled(table - np.median(table, axis=0), table), axis=1)
+    away = np.round(away / max(float(away.max()), 1e-300), DIGITS)  # equal distances are ties
     return table[np.sort(np.argsort(away, kind="stable")[: int(KEPT * len(table) + 1e-9)])]
 
 
@@ -50,15 +52,16 @@ def ow(values: ArrayLike, *, level: float = LEVEL, fewest: int = FEWEST) -> Metr
         return Metric(formula, missing("insufficient_data", reason, UNIT, count, detail=detail))
     distances = _distances(table)
     value = float(np.quantile(distances[np.triu_indices(count, 1)], QUANTILE))
-    interval = Interval(*_woodruff(distances, value, level), level, METHOD)
-    return Metric(
-        formula,
-        Estimate(value, UNIT, count, ci=interval, assumptions=("prompts are independent",), detail=detail),
-    )
+    interval, assumptions = None, ("prompts are independent",)
+    if distances.max() > 0:
+        interval = Interval(*_woodruff(distances, value, level), level, METHOD)
+    else:
+        assumptions = (*assumptions, "no interval: all outputs agree")
+    return Metric(formula, Estimate(value, UNIT, count, ci=interval, assumptions=assumptions, detail=detail))
 
 
 def _distances(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point point"]:
-    return np.linalg.norm(table[:, None] - table[None], axis=-1)
+    return np.linalg.norm(settled(table[:, None] - table[None], table), axis=-1)
 
 
 def _woodruff(distances: Float[np.ndarray, "point point"], value: float, level: float) -> tuple[float, float]:
@@ -68,7 +71,7 @@ def _woodruff(distances: Float[np.ndarray, "point point"], value: float, level: 
     holds .80 at 20 points, and is not offered. Source: Woodruff 1952.
     """
     count = len(distances)
-    within = (distances <= value).sum(1) - 1.0  # not the point itself
+    within = (distances <= value * (1 + ROUNDING)).sum(1) - 1.0  # not the point itself
     share = within.sum() / (count * (count - 1))
     without = (within.sum() - 2 * within) / ((count - 1) * (count - 2))
     error = np.sqrt((count - 1) / count * ((without - share) ** 2).sum())

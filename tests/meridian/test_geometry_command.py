@@ -49,8 +49,14 @@ def test_the_run_is_whole_and_says_what_it_found(ran):
     assert outcome.code == 0, outcome.errors
     numbers = [int(path.name.partition("_")[0]) for path in sorted(folder.glob("*.json"))]
     assert numbers == list(range(171, 180))
+    said = " ".join(outcome.output.split())
     for line in ("172 paraphrase", "173 framing", "not applicable", "512 outputs or choices asked, 0 known before"):
-        assert line in " ".join(outcome.output.split())
+        assert line in said
+    estimate = next(r for r in results_io.read(folder / "173_framing.json")["records"] if not r["construct"])
+    row = next(line for line in outcome.output.splitlines() if "teller_glad" in line).split()
+    assert row[3:7] == [f"{estimate['published']['value']:.3f}", "ratio", f"{estimate['value']:.3f}", "d²"]
+    assert "179 mtmm: means over constructs, corrected (published), d" in said and "stability not applicable" in said
+    assert f"figures from={folder}" in "".join(outcome.output.split("\n"))
     records = [record for path in folder.glob("*.json") for record in results_io.read(path)["records"]]
     assert all((record["value"] is None) == (record["status"] != "ok") for record in records)
     assert all("published" in record for record in records)
@@ -112,14 +118,17 @@ def test_what_the_figures_hold(ran):
     for one in maps:
         assert np.allclose(np.mean(one.wordings, axis=0), one.centre) and len(one.arrows) == 2
         assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
+        assert one.x_label == "good against bad (log-odds, nats)"  # no scale is fixed
+    assert geometry._axis({"axes": ["x"], "kind": "choices", "scale": {"rms": 2.0}}, 0) == "x (scaled log-odds)"
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
             assert (value is None) == (text in ("not applicable", "insufficient data"))
     assert sum(value is None for row in table.values for value in row) == 6
     (drift,) = [one for one in figures if isinstance(one, Curves)]
-    assert drift.x == ("0", "1") and drift.series[0].y[0] == drift.series[1].y[0] == drift.series[1].high[0] == 0
-    assert 0 < drift.series[1].low[1] < drift.series[1].y[1] < drift.series[1].high[1]  # noise alone is some distance
+    assert drift.y_label == "distance, nats" and not any("of a author" in one.title for one in maps)
+    assert drift.x == ("0", "1") and drift.series[0].y[0] == 0 < drift.series[0].y[1]
+    assert len(drift.series) == 1 and "no band" in drift.caption  # likelihoods are exact: nothing is random
     (compared,) = [one for one in figures if isinstance(one, Forest)]
     assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
     shifts = [
@@ -152,11 +161,21 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
     assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
     assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
-    (band,) = [trace for trace in drawn["turns_mine"][1]["data"] if "fill" in trace]
-    assert band["mode"] == "lines"  # no marks at its ends, which would look like values
     rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
     assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)
     assert "insufficient data" in str(figure_numbers.numbers_of(table).rows)
+
+
+def test_the_band_of_turns_is_that_of_a_mean_over_constructs():
+    detail = {"distances": [0.0, 0.5], "floor_mean": [0.0, 0.2], "floor_sd": [0.0, 0.1]}
+    record = {"suite": "mine", "construct": "q", "status": "ok", "detail": detail}
+    (drift,) = geometry.drift("mine", {"records": [record] * 4}, "distance")
+    still = drift.series[1]
+    assert (still.y[1], still.low[1], still.high[1]) == tuple(
+        pytest.approx(0.2 + k * 0.098, abs=1e-4) for k in (0, -1, 1)
+    )
+    (band,) = [trace for trace in plotly.specification(drift)["data"] if "fill" in trace]
+    assert band["mode"] == "lines"  # no marks at its ends, which would look like values
 
 
 def test_an_ellipse_holds_the_centre_as_often_as_it_says():
@@ -184,7 +203,7 @@ def test_a_cell_without_a_value_is_hatched_and_says_its_status(tmp_path):
         for m in geometry.mtmm.METHODS
     ]
     cells[0] |= {"value": 1.0, "status": "ok"}
-    (path,) = static.write(geometry.matrix("mine", cells), tmp_path, ["svg"])
+    (path,) = static.write(geometry.matrix("mine", cells, "distance"), tmp_path, ["svg"])
     assert path.read_text().count("insufficient data") == 11 and "1.00" in path.read_text()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,17 @@ import results_io
 from meridian.figures import geometry as geometry_figures
 from results_io import UserError
 from scripts import freeze_constructs
-from suites.geometry import construct, coordinates, findings, fixed_scale, matrix, measure, projection, results
+from suites.geometry import (
+    cell_values,
+    construct,
+    coordinates,
+    findings,
+    fixed_scale,
+    matrix,
+    measure,
+    projection,
+    results,
+)
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
 from tests.suites import test_endpoint
@@ -90,7 +101,8 @@ def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
         assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
         assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
     assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
-    assert found["G.pis.mine"]["status"] == "insufficient_data" and "20" in found["G.pis.mine"]["reason"]
+    overall = found["G.pis.mine"]
+    assert overall["ci"] is None and overall["assumptions"][0] == "no interval: 6 topics; at least 20 are needed"
     cells = {
         (c["trait"], c["method"]): c for c in results_io.read(tmp_path / "out/179_mtmm.json")["data"]["mine"]["cells"]
     }
@@ -144,12 +156,61 @@ def test_symbolic_output_and_what_is_not_asked_have_a_status_and_never_a_zero(tm
     assert found["G.lds.mine.tastes"]["status"] == found["G.rss.mine"]["status"] == "not_applicable"
 
 
+def test_what_does_not_apply_to_one_construct_is_not_said_of_all(tmp_path):
+    """The first construct is symbolic, and the others have too few wordings: that is why there is no number."""
+    own = [question("a_sum", mode_of_output="symbolic"), *(question(f"q{k}", wordings=3) for k in range(2))]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(lambda p, s: says(s)), tmp_path / "out", SETTINGS)
+    overall = records(run, tmp_path / "out")["G.pis.mine"]
+    assert overall["status"] == "insufficient_data" and "3 wordings; at least 5" in overall["reason"]
+    assert overall["published"]["note"] == overall["reason"]
+    framed = [question("a_sum", mode_of_output="symbolic"), question("q", personas={"cook": "As a cook,"})]
+    run = measure.run([written(tmp_path / "framed", framed)], Rater(lambda p, s: says(s)), tmp_path / "f", SETTINGS)
+    found = records(run, tmp_path / "f")
+    assert "G.pss.framed" not in found and found["G.pss.framed.cook"]["status"] == "ok"
+
+
+def test_few_topics_have_a_mean_over_constructs_and_no_interval(tmp_path):
+    """Twelve questions in four topics, as in `opinions`; one whose answers all agree has no ratio, and a distance of 9."""
+
+    def rule(prompt, sample):
+        still = prompt.endswith(" 0") or "q0" in prompt
+        return says(5 + 3 * prompt.startswith("As a cook,") + (0 if still else 0.2 * sample), 5)
+
+    own = [question(f"q{k}", topic=f"t{k % 4}", personas={"cook": "As a cook,"}) for k in range(12)]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path / "out", SETTINGS)
+    found = records(run, tmp_path / "out")
+    single, overall = found["G.pss.mine.q0.cook"], found["G.pss.mine.cook"]
+    assert (single["status"], single["detail"]["squared"]) == ("undefined", 9)
+    assert overall["value"] == pytest.approx(9) and overall["unit"] == "squared scaled distance"
+    assert (overall["n"], overall["ci"], overall["n_excluded"]) == (4, None, {})
+    assert overall["assumptions"] == ["no interval: 4 topics; at least 20 are needed"]
+    taus = [found[f"G.pis.mine.q{k}"]["value"] for k in range(12)]
+    assert found["G.pis.mine"]["value"] == pytest.approx(np.mean(taus)) and found["G.pis.mine"]["status"] == "ok"
+
+
 def test_a_model_without_sampling_is_asked_once_and_its_wordings_are_exact(tmp_path):
     model = Rater(lambda prompt, sample: says(float(prompt[-1])), capabilities=("generation",))
     own = written(tmp_path / "mine", [question("q")])
     found = records(measure.run([own], model, tmp_path, SETTINGS), tmp_path)["G.pis.mine.q"]
     assert len(model.heard) == 8 and found["detail"]["label"] == "deterministic"
     assert found["value"] == pytest.approx(np.var(np.arange(8), ddof=1)) and found["p_value"] is None
+
+
+def test_one_draw_of_a_model_that_samples_is_not_taken_for_an_exact_output(tmp_path):
+    """It is asked at the temperature that was given, and tau is not identified; at temperature 0 outputs are exact."""
+    own = written(tmp_path / "mine", [question("q", personas={"cook": "As a cook,"})])
+    rule = lambda prompt, sample: says(float(prompt[-1]))  # noqa: E731
+    drawn, greedy = Rater(rule), Rater(rule)
+    run = measure.run([own], drawn, tmp_path / "a", {**SETTINGS, "draws": 1})
+    one = records(run, tmp_path / "a")["G.pis.mine.q"]
+    assert {request.temperature for request in drawn.heard} == {1.0} and len(drawn.heard) == 16
+    assert (one["status"], one["value"]) == ("insufficient_data", None) and one["reason"].startswith("one draw")
+    assert one["published"]["value"] == pytest.approx(2.0)  # of the points 0 to 7
+    cells = {(c.trait, c.method): c for c in matrix.cells(run.sets[0], findings.of(run.sets[0], 0))}
+    assert cells["stability", "direct"].status == "insufficient_data"  # a noise of 0.00
+    exact = measure.run([own], greedy, tmp_path / "b", {**SETTINGS, "draws": 1, "temperature": 0.0})
+    assert {request.temperature for request in greedy.heard} == {0.0} and exact.sets[0].deterministic
+    assert records(exact, tmp_path / "b")["G.pis.mine.q"]["value"] == pytest.approx(6)
 
 
 @pytest.mark.slow
@@ -221,7 +282,7 @@ def test_campbell_and_fiske_are_read_off_thirty_constructs_and_no_fewer(tmp_path
     centre = np.mean([one.mean(0) for one in outputs], axis=0)
     assert scores[5, 0, 2] == pytest.approx(np.hypot(*(centre - (10, 20))))
     table = {(c.trait, c.method): c for c in matrix.cells(run.sets[0], findings.of(run.sets[0], 0))}
-    assert table["coverage", "persona"].status == "ok" and table["stability", "paraphrase"].published is not None
+    assert table["coverage", "persona"].status == "ok" and table["stability", "persona"].ratio is not None
     parts = results_io.read(tmp_path / "179_mtmm.json")["data"]["mine"]["components"]
     assert parts["traits"] == list(matrix.mtmm.TRAITS) and parts["replicates"] == 36
     few = measure.run([written(tmp_path / "few", own[:29])], Rater(rule), tmp_path / "few_out", SETTINGS)
@@ -433,6 +494,28 @@ def test_an_embedder_without_numbers_leaves_no_coordinate(tmp_path):
     assert all(one["value"] is None and one["role"] != "confirmatory" for one in found.values())
 
 
+def test_answers_that_are_all_one_text_have_one_place_whatever_batch_they_are_embedded_in(tmp_path):
+    """An embedder of single precision gives a text another vector in another batch; a fifth of the outputs are lost at random."""
+    noise = np.random.default_rng(18)
+
+    def single(texts):
+        return (0.1 + 1e-8 * noise.normal(size=(1, 3))).repeat(len(texts), 0)
+
+    def rule(prompt, sample):
+        return "" if sample == 4 and prompt.endswith(("1", "3")) else "Trains."
+
+    own = written(
+        tmp_path / "mine",
+        [question("q", personas={"cook": "As a cook,"}, turns=["It rained."])],
+        {"coordinates": {"kind": "embedding"}},
+    )
+    embedder = coordinates.Embedding(single, "single", "00" * 32)
+    found = records(measure.run([own], Rater(rule), tmp_path, SETTINGS, embedder=embedder), tmp_path)
+    for name in ("pis.mine.q", "pss.mine.q.cook", "ds.mine.q"):
+        one = found[f"G.{name}"]
+        assert (one["value"], one["published"]["value"], one["p_value"]) == (0, 0, 1), name
+
+
 def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
     personas = [{"id": f"p{k}", "method": "persona", "persona": "c", "prompt": f"p {k}"} for k in range(6)]
     bare = {key: value for key, value in question("bare", variants=personas).items() if key != "wordings"}
@@ -450,6 +533,38 @@ def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
         "published_and_estimate_mine",
         "matrix_mine",
     ]
+
+
+@pytest.mark.parametrize("said", ["It rained. ", "It rained!\n", "He said: “It rained.” ", "雨です。", ""])
+def test_a_turn_may_stand_behind_whole_sentences(said, tmp_path):
+    turn = {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": f"{said}q put in way 0"}
+    (tmp_path / construct.FILE).write_text(yaml.safe_dump(question("q", variants=[turn]), allow_unicode=True), "utf-8")
+    assert construct.read(tmp_path / construct.FILE).of("turns")[0].prompt == f"{said}q put in way 0"
+
+
+def test_an_embedder_that_gives_zero_leaves_no_coordinate_and_no_number(tmp_path):
+    """Vectors of length 0 made PIS, PSS and DS 0, with status ok."""
+    zero = coordinates.Embedding(lambda texts: np.zeros((len(texts), 4)), "zero", "00" * 32)
+    own = [question("q", personas={"cook": "As a cook,"}, turns=["It rained."])]
+    made = written(tmp_path / "mine", own, {"coordinates": {"kind": "embedding"}})
+    found = records(measure.run([made], Rater(lambda *_: "yes"), tmp_path, SETTINGS, embedder=zero), tmp_path)
+    for name in ("pis.mine.q", "pss.mine.q.cook", "ds.mine.q"):
+        assert (found[f"G.{name}"]["status"], found[f"G.{name}"]["value"]) == ("insufficient_data", None)
+        assert "5 unreadable" in found[f"G.{name}"]["reason"]
+    axes = [{"name": "x", "plus": ["good"], "minus": ["bad"]}]
+    space = coordinates.declared({"kind": "anchors", "axes": axes}, "here", zero)
+    with pytest.raises(UserError, match="the embedder gives the anchor 'good' a vector of length 0"):
+        space.of_texts(["yes"])
+
+
+def test_what_has_no_value_is_in_the_unit_of_its_metric(tmp_path):
+    own = written(tmp_path / "mine", [question("q")])
+    found = records(measure.run([own], Rater(lambda p, s: says(s)), tmp_path, SETTINGS), tmp_path)
+    units = {name: found[f"G.{name}.mine"]["unit"] for name in ("rss", "ps")}
+    units |= {name: found[f"G.{name}.mine.q"]["unit"] for name in ("ods", "pss", "lds", "ow")}
+    assert units == {
+        "rss": "ratio", "ps": "share of issues", "ods": "scaled distance", "pss": "ratio", "lds": "ratio",
+        "ow": "scaled distance"}  # fmt: skip
 
 
 def test_numbers_that_no_unit_has_are_unreadable(tmp_path):
@@ -571,11 +686,44 @@ def test_the_check_of_a_projection():
     assert perfect.value == 1 and projection.trusted(perfect)
 
 
+def test_a_cell_has_the_corrected_value_beside_the_formula_that_counts_noise(tmp_path):
+    """Wordings move nothing, draws have RMS 2 and five of them a mean of RMS .89; a persona moves by 3."""
+    rng = np.random.default_rng(20)
+
+    def rule(prompt, sample):
+        noise = rng.normal(size=2) * 2**0.5
+        return says(20 + 3 * prompt.startswith("As") + noise[0], 20 + noise[1])
+
+    own = [question(f"q{k}", reference=[20, 20], personas={"cook": "As a cook,"}) for k in range(30)]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path / "out", SETTINGS)
+    found = findings.of(run.sets[0], 0)
+    table = {(one.trait, one.method): one for one in matrix.cells(run.sets[0], found)}
+    noise, pis, pss = (table["stability", method] for method in ("direct", "paraphrase", "persona"))
+    assert noise.value == pytest.approx(2, abs=0.05) and noise.published == pytest.approx(2 * 0.8**0.5, abs=0.1)
+    assert pis.published > 0.7 and pis.value < 0.3
+    assert pss.value == pytest.approx(3, abs=0.1) and pss.published > pss.value and pss.ratio > 2
+    away, spread, shift = (table["position", method] for method in ("direct", "paraphrase", "persona"))
+    assert away.published > 0.3 and away.value < 0.25  # its square is 0 in the mean, with a standard error of .02
+    assert spread.published > 0.4 and spread.value < 0.3
+    assert shift.value == pytest.approx(3, abs=0.3) and shift.published < shift.value
+    values = cell_values.by_construct(run.sets[0], found)["stability", "paraphrase"]
+    squares = [values[f"q{k}"].squares[0] for k in range(30)]
+    assert pis.value == pytest.approx(max(np.mean(squares), 0) ** 0.5)
+    one = next(f for f in found if f.identifier == "G.pis.mine.q3").found
+    assert (values["q3"].published, values["q3"].squares) == (one.published.value, (one.estimate.value,))
+    results.write(tmp_path / "out", run)
+    data = results_io.read(tmp_path / "out" / "179_mtmm.json")["data"]["mine"]
+    assert data["components"]["replicates"] == data["components_published"]["replicates"] == 30
+    assert data["components"]["components"] != data["components_published"]["components"]
+
+
 def test_a_set_that_does_not_apply_says_why(tmp_path):
     run = measure.run([construct.load("pocket")], Rater(lambda *_: ""), tmp_path, SETTINGS)
     assert run.sets[0].reason == "the model gives no log-probabilities"
     found = records(run, tmp_path)
-    assert {one["status"] for name, one in found.items() if "mtmm" not in name} == {"not_applicable"}
+    assert {one["status"] for one in found.values()} == {"not_applicable"}
+    assert {one["reason"] for one in found.values()} == {run.sets[0].reason}  # 0 units, 2 traits, 0 methods
+    assert not list(geometry_figures.build(tmp_path))  # no matrix of hatched cells alone
     assert [name for name in METRICS if not any(name == one.metric.NAME for one in findings.of(run.sets[0], 0))] == []
 
 
@@ -607,6 +755,22 @@ def test_a_set_that_does_not_apply_says_why(tmp_path):
         (
             {"variants": [{"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained. Why?"}]},
             "asks something else than turn 0",
+        ),
+        (
+            {
+                "variants": [
+                    {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "Never say q put in way 0"}
+                ]
+            },
+            "variant t asks something else than turn 0: expected the prompt",
+        ),
+        (
+            {
+                "variants": [
+                    {"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained.q put in way 0"}
+                ]
+            },
+            "variant t asks something else than turn 0",
         ),
     ],
 )
@@ -705,6 +869,19 @@ def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
     assert freeze_constructs.main([str(folder)]) == 0 and construct.load(folder).constructs[0].version == "1.0.1"
     lines = (folder / construct.LOCK).read_text().splitlines()
     assert set(json.loads(lines[0])["prompts"]) == {f"w{k}" for k in range(1, 9)}
+
+
+def test_the_page_shows_a_set_that_can_be_frozen(tmp_path):
+    """Its two blocks as they stand; `variants: []` and two wordings "..." were refused."""
+    text = (Path(__file__).parents[2] / "docs" / "geometry.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n# DIR/(\S+)\n(.*?)```", text, re.DOTALL)
+    assert [name for name, _ in blocks] == [construct.REFERENCE, f"trains/{construct.FILE}"]
+    for name, block in blocks:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    assert freeze_constructs.main([str(tmp_path)]) == 0
+    (trains,) = construct.load(tmp_path).constructs
+    assert [v.id for v in trains.variants] == ["w1", "w2", "student_w1", "student_w2", "turn1_w1", "turn1_w2", "german"]
 
 
 def test_the_shipped_sets_are_whole():

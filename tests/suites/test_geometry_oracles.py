@@ -9,6 +9,7 @@ from results_io import UserError
 from suites.geometry import (
     coverage,
     displacement,
+    fixed_scale,
     framing,
     judge_bias,
     languages,
@@ -132,6 +133,19 @@ def test_oracle_9_shares_of_issues():
     assert (found.estimate.detail["side_a"], found.estimate.detail["side_b"]) == (1.0, 0.7)
 
 
+def test_an_issue_without_outputs_on_a_side_is_left_out_and_is_no_zero():
+    ball = coverage.Ball(np.zeros(2), 1.0), coverage.Ball(np.full(2, 9.0), 1.0)
+    empty, half = coverage.Issue("a", ([], []), ball), coverage.Issue("b", ([(0.0, 0.5)], []), ball)
+    for issues in ([empty], [empty, half]):
+        found = coverage.ps(issues)
+        assert (found.estimate.status, found.estimate.value, found.published.value) == ("undefined", None, None)
+    whole = coverage.Issue("c", ([(0.0, 0.5)], [(9.0, 9.5)]), ball)
+    found = coverage.ps([empty, whole, half])
+    assert (found.estimate.value, found.estimate.n) == (1, 1)
+    assert found.estimate.excluded == {"a side without outputs": 2}
+    assert coverage.ps([coverage.Issue("d", ([], []), ball, (5, 5))]).estimate.value == 0  # refusals are answers
+
+
 def test_oracle_10_a_judge_that_flips():
     flips = np.zeros((5, 3))
     flips[1, 0], flips[2], flips[4, :2] = 1, 1, 1
@@ -212,6 +226,51 @@ def test_nothing_found_is_no_zero_and_no_nan():
     assert coverage.ps([]).estimate.status == "not_applicable"
     assert judge_bias.jbs(np.zeros((0, 3)), np.zeros((0, 3))).estimate.status == "insufficient_data"
     assert reasoning.rss([-1.0] * 9, [1.0] * 9).estimate.excluded == {"tau^2 not above 0": 9}
+
+
+def tenth(count, value=0.1):
+    """Equal points: seven numbers .1 have a mean that is not .1."""
+    return np.full((count, 3), value)
+
+
+def test_outputs_that_all_agree_have_no_spread_of_rounding():
+    assert np.mean(tenth(7)[:, 0]) != 0.1
+    moved, still = framing.pss(tenth(7), tenth(7) + 1), framing.pss(tenth(7), tenth(5))
+    assert (moved.estimate.status, moved.published.value) == ("undefined", None)  # 6.67e16 with a spread of rounding
+    assert moved.estimate.detail["squared"] == near(3) and moved.estimate.detail["baseline_variance"] == 0
+    assert (still.estimate.value, still.published.value, still.estimate.p_value) == (0, 0, 1)  # .845
+    apart, same = (languages.lds({"en": tenth(7), "fr": tenth(5, value)}) for value in (1.1, 0.1))
+    assert apart.estimate.status == same.estimate.status == "undefined" and apart.published.value is None  # 4e16
+    assert (apart.estimate.detail["squared"], same.estimate.detail["squared"]) == (near(3), 0)
+    walk = turns.ds([tenth(7), tenth(5), tenth(6)]).estimate
+    assert (walk.value, walk.p_value, walk.detail["path"], walk.detail["straightness"]) == (0, 1, 0, None)  # p was 0
+    one = paraphrase.pis([tenth(3 + k) for k in range(8)])
+    assert (one.estimate.value, one.published.value, one.estimate.ci) == (0, 0, None)  # an interval to 4e-32
+    placed = position.ods(tenth(7), [0.1] * 3).estimate
+    assert (placed.value, placed.ci, placed.detail["reading"]) == (0, None, position.NEAR)
+    narrow = width.ow(tenth(21)).estimate
+    assert (narrow.value, narrow.ci) == (0, None) and "no interval: all outputs agree" in narrow.assumptions
+
+
+def test_regions_scales_matrices_and_judges_know_rounding():
+    assert all(coverage.region(tenth(n)).holds(tenth(1)).all() for n in range(10, 40))  # not at 15, 18, 22, 28, 39
+    with pytest.raises(UserError, match="overlap"):
+        coverage.require_apart(coverage.region(tenth(12)), coverage.region(tenth(15)), "trains")
+    with pytest.raises(UserError, match="do not vary"):
+        fixed_scale.of([tenth(7), tenth(7)], "pocket")  # a unit of 2.6e-17
+    with pytest.raises(UserError, match="all cells of the table are equal"):
+        mtmm.shares(np.full((7, 7), 0.1))
+    assert set(mtmm.components(np.full((7, 3, 7), 0.1)).components.values()) == {0.0}
+    rng, names = np.random.default_rng(17), (("a", "b", "c"), ("x", "y", "z"))
+    scores = rng.normal(size=(40, 3, 3))
+    scores[:, 1, 2] = 0.1 + 1e-16 * rng.normal(size=40)
+    assert mtmm.campbell_fiske(scores, *names)["convergent"].status == "undefined"
+    flips, reruns = np.zeros((23, 7)), np.zeros((23, 5))
+    flips[:, :2], reruns[:, 0] = 1, 1  # 2/7 less 1/5 in each case
+    assert judge_bias.jbs(flips, reruns).estimate.ci is None
+    halved = reasoning.rss(np.full(9, 0.1) * 3, np.full(9, 0.3)).estimate  # .30000000000000004 and .3
+    assert (halved.value, halved.p_value) == (1, 1)
+    assert simultaneous.intervals(np.full((7, 2), 0.1), 0.95, 1000, 0) == [(near(0.1), near(0.1))] * 2
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -369,8 +428,8 @@ def test_correlations_are_disattenuated_beside_the_raw_ones_where_two_methods_sh
     assert blind["convergent_disattenuated"].status == "undefined"
 
 
-def test_the_floor_of_a_paired_path_is_that_of_turns_in_random_order():
-    """Of two turns there are as many orders as signs: all of them, listed."""
+def test_the_floor_of_a_paired_turn_is_that_of_its_differences_with_any_signs():
+    """Of two turns there are 128 signs: all of them, listed. A third turn that moves wordings apart has no say in it."""
     rng = np.random.default_rng(13)
     words = 5 * rng.normal(size=(7, 2))
     turn = [words + 0.4 * rng.normal(size=(7, 2)), words + 0.4 * rng.normal(size=(7, 2)) + (2, 1)]
@@ -384,6 +443,38 @@ def test_the_floor_of_a_paired_path_is_that_of_turns_in_random_order():
     assert found["floor_mean"] == [0, pytest.approx(found["path_floor"])]
     more = [turn[0], turn[1], words + 0.4 * rng.normal(size=(7, 2))]
     assert 1.2 < turns.paired_floor(more, 0, 0.95)["path_floor"] / found["path_floor"] < 3
+
+
+def test_a_turn_that_moves_does_not_raise_the_floor_of_another():
+    """Turn 1 is turn 0 to within .02; turn 2 moves each wording its own way by 1. The floor of turn 1 was .32."""
+    rng = np.random.default_rng(0)
+    words = rng.normal(size=(8, 2))
+    short = [words, words + 0.02 * rng.normal(size=(8, 2))]
+    for options in ({}, {"repeats": [[w + 0.02 * rng.normal(size=(5, 2)) for w in turn] for turn in [words] * 3]}):
+        fewer = {name: given[:2] for name, given in options.items()}
+        alone = turns.ds(short, paired=True, **fewer).estimate.detail
+        more = turns.ds([*short, words + rng.normal(size=(8, 2))], paired=True, **options).estimate.detail
+        assert 0.001 < more["floor_mean"][1] < 0.02
+        assert more["floor_mean"][1] == pytest.approx(alone["floor_mean"][1], rel=0.1)
+        assert alone["path_floor"] == pytest.approx(alone["floor_mean"][1])
+    assert more["path_floor"] == pytest.approx(2 * alone["path_floor"], rel=0.1)  # of draws of turn 0 alone
+    assert 0.3 < turns.ds([words, words + rng.normal(size=(8, 2))], paired=True).estimate.detail["floor_mean"][1] < 0.8
+    exact = turns.ds(short, paired=True, exact=True).estimate
+    assert exact.detail["floor_mean"] is exact.detail["path_floor"] is None and exact.value is not None
+    single = turns.ds(short, paired=True, repeats=[[w[None] for w in turn] for turn in short]).estimate
+    assert single.detail["floor_high"] is None
+
+
+def test_the_floor_of_draws_has_the_variance_of_the_means():
+    """Distances of two means of 8 wordings with 5 draws each, of noise 1 in 16 axes: their square is 2/40 on average."""
+    rng = np.random.default_rng(19)
+    squares = []
+    for seed in range(20):
+        start = list(3 * rng.normal(size=(8, 1, 16)) + rng.normal(size=(8, 5, 16)) / 4)
+        found = turns.noise_floor(start, [[5] * 8] * 3, seed, 0.95)
+        squares.append(found["floor_mean"][2] ** 2 + found["floor_sd"][2] ** 2)
+        assert found["floor_high"][2] < found["path_floor_high"] < 3 * found["floor_high"][2]
+    assert np.mean(squares) == pytest.approx(2 / 40, rel=0.1)
 
 
 def test_the_intervals_of_a_trace_hold_for_all_heads_at_once():

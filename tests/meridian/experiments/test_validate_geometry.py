@@ -73,6 +73,20 @@ def test_false_positives_are_at_the_level():
 def test_each_plant_is_found_by_its_metric_and_by_no_other():
     intact, persona, moved = STORED["data"]["planted"]
     assert intact["found"] == [] and persona["found"] == ["PSS teller_glad"] and moved["found"] == ["ODS"]
+    for row, changed in (
+        (persona, "pss"),
+        (moved, "ods"),
+    ):  # and by no other: shown to be unchanged, not merely not found
+        assert {name for name, found in row["read"].items() if found != geometry_plants.UNCHANGED} == {changed}
+        assert row["margin"] == pytest.approx(0.25 * intact["pis"])
+
+
+def test_a_loss_of_all_that_wording_moves_is_a_change():
+    """A tau^2 of .306 that falls to nothing was within the margin of .4, a tenth of the squared shift."""
+    margin = 0.25 * 0.306
+    assert geometry_plants.reading(-0.306, -0.29, margin) == geometry_plants.CHANGED
+    assert geometry_plants.reading(0.057, 0.214, margin) == geometry_plants.UNDECIDED  # neither found nor shown to stay
+    assert geometry_plants.reading(-0.029, 0.005, margin) == geometry_plants.UNCHANGED
 
 
 def test_planted_heads_are_named_first_and_shams_name_none():
