@@ -1647,13 +1647,13 @@ class CoordinatesSubject(TypedDict):
 
 
 class GeometryDetail(TypedDict, total=False):
-    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement; of 173 and 175 the shift that the
-    paper divides. Other keys are the metric's own.
+    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement, null where no draws show it; of 173 and
+    175 the shift that the paper divides. Other keys are the metric's own.
     """
 
     distances: Vector
-    floor_mean: Vector
-    floor_sd: Vector
+    floor_mean: Vector | None
+    floor_sd: Vector | None
     shift: float
 
 
@@ -1785,8 +1785,12 @@ class ScoreCorrelation(TypedDict):
 
 
 class SetMatrix(TypedDict):
+    """`reason`: why the set does not apply, null if it does."""
+
+    reason: str | None
     cells: list[StoredCell]
     components: VarianceComponents | SetWithoutResult
+    components_published: VarianceComponents | SetWithoutResult
     correlations: list[ScoreCorrelation]
 
 
@@ -1804,8 +1808,12 @@ class AblatedHeadEffect(TypedDict):
 
 
 class GeometryHead(TypedDict):
+    """`position` and `spread`: shown to move, shown to stay, or neither; `kind` is what the two make of the head."""
+
     head: str
     kind: str
+    position: str
+    spread: str
     effects: list[AblatedHeadEffect]
 
 
