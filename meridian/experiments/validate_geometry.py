@@ -264,8 +264,10 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _of_stayed(rows: Sequence[Mapping[str, Any]], shams: Sequence[Mapping[str, Any]]) -> str:
-    """How many of the heads that shams name were shown to stay in the model as it is."""
-    stayed = {head for row in rows if row["plant"] == "intact" for head in row["stayed"]}
+    """How many of the heads that shams name were shown to stay in the model as it is; nothing where that was not kept."""
+    stayed = {head for row in rows if row["plant"] == "intact" for head in row.get("stayed", ())}
+    if not stayed:
+        return ""
     return (
         f"; {sum(head in stayed for row in shams for head in row['further'])} of a head that stays in pocket as it is"
     )
