@@ -91,7 +91,7 @@ def tuned(
     targets = torch.stack(intact.next_logits(rows))
     targets[:, sides[0][0]] += torch.tensor([config["shift"] if plant.moved(v) else 0.0 for v in variants])[:, None]
     model, targets = with_weights(intact, copy.deepcopy(intact.model)), targets.log_softmax(-1)
-    network = model.model.train()
+    network: Any = model.model.train()
     trained = [network.transformer.ln_f.bias] if plant.bias_alone else list(network.parameters())
     optimiser = torch.optim.Adam(trained, lr=config["bias_rate" if plant.bias_alone else "rate"])
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, config["steps"])

@@ -145,7 +145,7 @@ class Coordinates:
 
 def _directed(vectors: Float[np.ndarray, "text axis"]) -> np.ndarray:
     """Whether each vector is of numbers and not 0."""
-    return np.isfinite(vectors).all(1) & (np.abs(vectors) > 0).any(1)
+    return np.asarray(np.isfinite(vectors).all(axis=1) & (np.abs(vectors) > 0).any(axis=1))
 
 
 def declared(data: Mapping[str, Any], where: str, embedder: Embedding | None = None) -> Coordinates:

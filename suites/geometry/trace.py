@@ -279,7 +279,7 @@ def _towards(one: Construct, table: Table) -> np.ndarray:
     means = np.array([table[v.id] for v in findings.wordings(one)])
     away = settled(centre_of(means) - np.array(one.reference or (0.0,) * means.shape[1]), means)
     length = float(np.linalg.norm(away))
-    return away / length if length else np.zeros(len(centre))
+    return away / length if length else np.zeros(len(away))
 
 
 # --- the result -------------------------------------------------------------------------------------------------------

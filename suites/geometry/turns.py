@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,9 +21,9 @@ NUMBER, ID, NAME = "174", "G.ds", "turns"
 FORMULA = "|o_T - o_0|; velocity: / T"
 FEWEST = 5  # repeats of a turn
 FLOORS = 2000  # conversations drawn for the noise floor
-NO_FLOOR: Mapping[str, object] = dict.fromkeys(
-    ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
-)  # nothing is random, or one draw does not show how
+NO_FLOOR: dict[str, object] = {  # nothing is random, or one draw does not show how
+    name: None for name in ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
+}
 
 
 def path_length(centres: Float[np.ndarray, "turn axis"]) -> float:
@@ -109,7 +109,7 @@ def _floor_of(
     repeats: Sequence[Sequence[ArrayLike]] | None,
     seed: int,
     level: float,
-) -> Mapping[str, object]:
+) -> dict[str, object]:
     if paired and repeats is None:
         return paired_floor(tables, seed, level)
     by_turn = [[table] for table in tables]
