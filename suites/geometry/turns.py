@@ -21,9 +21,8 @@ NUMBER, ID, NAME = "174", "G.ds", "turns"
 FORMULA = "|o_T - o_0|; velocity: / T"
 FEWEST = 5  # repeats of a turn
 FLOORS = 2000  # conversations drawn for the noise floor
-NO_FLOOR: dict[str, object] = {  # nothing is random, or one draw does not show how
-    name: None for name in ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
-}
+FLOOR = ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
+NO_FLOOR: dict[str, object] = {**dict.fromkeys(FLOOR)}  # nothing is random, or one draw does not show how
 
 
 def path_length(centres: Float[np.ndarray, "turn axis"]) -> float:

@@ -10,6 +10,7 @@ from calibrations.evidence import Evidence
 from calibrations.statistics import Insufficient
 from tests.calibrations.settings import shuffled
 from tests.calibrations.synthetic import COMMON, documents
+from tests.result_samples import completed
 
 # Six prompts; sorted by id the evaluation rows are 4, 0, 3 and the held-out rows 5, 1, 2.
 IDS = ["b", "e", "f", "c", "a", "d"]
@@ -148,9 +149,10 @@ def test_nothing_depends_on_the_order_of_the_prompts():
 
 def test_load_reads_what_is_there(tmp_path):
     for number, document in by_hand().items():
-        results_io.write(tmp_path / f"{number}_by_hand.json", document)
+        results_io.write(tmp_path / f"{number}_by_hand.json", completed(number, **document))
     loaded = Evidence.load(tmp_path, COMMON, ("01", "02", "20", "21"))
     assert sorted(loaded.documents) == ["01", "02", "20"]
     assert loaded.split == "evaluation" and loaded.constants is COMMON
     assert loaded.clean.tolist() == [4.0, 0.0, 3.0]
-    assert json.dumps(loaded.circuit) == json.dumps(by_hand()["20"]["data"]["circuit"], sort_keys=True)
+    written = completed("20", **by_hand()["20"])["data"]["circuit"]
+    assert json.dumps(loaded.circuit) == json.dumps(written, sort_keys=True)

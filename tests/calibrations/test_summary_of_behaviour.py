@@ -6,10 +6,11 @@ import pytest
 
 import results_io
 from calibrations import summary
+from tests.result_samples import completed
 
 
 def store(folder, number, name, records):
-    results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, "records": records})
+    results_io.write(folder / f"{number}_{name}.json", completed(number, id=name, records=records))
 
 
 def record(metric, p, role="confirmatory", family="B", model="m", suite="s"):
@@ -46,8 +47,10 @@ def test_a_suite_in_two_folders_is_one_test(tmp_path):
 def test_two_gates_are_two_tests_and_a_copy_of_one_is_not(tmp_path):
     one = {"metric_id": "R.x", "p_value": 0.01, "role": "confirmatory", "family": "R"}
     for name, digest in (("a", "1"), ("copy", "1"), ("b", "2")):
-        document = {"number": "151", "subject": {"baseline": "x", "candidate": "y"}, "inputs_sha256": digest}
-        results_io.write(tmp_path / name / "151_regression_gate.json", {**document, "records": [one]})
+        document = completed(
+            "151", subject={"baseline": "x", "candidate": "y"}, inputs_sha256={"scores": digest}, records=[one]
+        )
+        results_io.write(tmp_path / name / "151_regression_gate.json", document)
     assert summary.behaviour(tmp_path, alpha=0.05)["R"]["tests"] == 2
 
 

@@ -36,7 +36,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("reason", REASONS.values(), ids=REASONS)
 def test_every_step_of_a_write_is_refused_in_one_sentence_and_the_old_file_stays(reason, tmp_path) -> None:
-    path = tmp_path / "model" / "01_baseline.json"
+    path = tmp_path / "model" / "baseline.json"
     results_io.write(path, OLD)
     before = files(tmp_path)
     for step in STEPS:
