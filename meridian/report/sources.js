@@ -13,10 +13,10 @@ function pythonLine(file, field) {
   return `import json; print([row${after} for row in json.load(open("${file}"))${before}])`;
 }
 
-// A JSON file of this folder, of one below it or of one beside it; no other address.
+// A JSON file of this folder, of one below it or of one beside it ("../suites/..."); no other address.
 function isBeside(file) {
-  const parts = (file ?? "").replace(/^(\.\.\/){1,2}/, "").split("/");
-  return parts.at(-1).endsWith(".json") && parts.every(part => /^[^\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+  const own = (file ?? "").replace(/^(\.\.\/){1,2}/, ""), parts = own.split("/");
+  return (own === file || parts.length > 1) && parts.at(-1).endsWith(".json") && parts.every(part => /^[^\\:?#%]+$/.test(part) && part !== "." && part !== "..");
 }
 
 function showSource() {

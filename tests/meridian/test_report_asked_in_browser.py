@@ -15,6 +15,7 @@ import pytest
 import results_io
 from calibrations.number_format import three_digits
 from meridian import report
+from meridian.report import head_facts
 from meridian.run_folder import RunFolder
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, contrast, show, wait
 from tests.meridian.judged import judged
@@ -98,7 +99,10 @@ def test_a_mention_opens_the_head_with_its_effects_intervals_and_ranks(page, run
     assert cells[2].startswith(str(rank)) and cells[2].rstrip("stndrh") == str(rank)
     assert len(texts(page, "#panel .attended")) == 3 == len(run.data("25")["examples"])
     assert "The claim does not name it." in texts(page, "#panel section")[0]
-    assert any("P.outside" in text for text in texts(page, "#panel section:last-child li"))
+    judged_head, said = next((head, said) for head, said in head_facts.verdicts(run).items() if said)
+    show(page, Path(run.path) / report.NAME, DESKTOP, f"#head={judged_head}")
+    shown = texts(page, "#panel section:last-child li")
+    assert len(shown) == len(said) and all(one["metric"] in text for one, text in zip(said, shown, strict=True))
 
 
 def rows(browser, selector: str) -> list[list[str]]:
