@@ -43,7 +43,7 @@ DATABASE = (
     *("database or disk is full", "disk I/O error", "attempt to write a readonly database"),
     "unable to open database file",
 )
-NUMBER = re.compile(r"(\d+|P|E1b|M3b)_")  # what the name of a numbered result begins with
+NUMBER = re.compile(r"(V?\d+|P|E1b|M3b)_")  # what the name of a numbered result begins with
 _sound: set[str] = set()  # digests of contents that were read and found to be of their form
 DISK = {  # what the system refuses a file with, whatever the program does, and the remedy
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),

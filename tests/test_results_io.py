@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import results_io
-from results_io import UserError
+from results_io import ResultError, UserError
 from tests.result_samples import completed
 
 DOCUMENT = {"number": "02", "data": {"b": [1.5, 2.0], "a": None}, "records": []}
@@ -161,6 +161,12 @@ def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
         (tmp_path / name).write_text("{}")
     with pytest.raises(UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"):
         results_io.find(tmp_path, "02")
+
+
+def test_a_table_of_an_experiment_under_the_name_of_another_is_refused(tmp_path) -> None:
+    results_io.write(path := tmp_path / "V4_out_of_sample.json", {**DOCUMENT, "number": "V5", "kind": "experiment"})
+    with pytest.raises(ResultError, match="is result V5 under the name of V4"):
+        results_io.read(path)
 
 
 def test_digests() -> None:

@@ -34,6 +34,7 @@ from circuits.narrow_weights import narrow
 
 Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
 Called = dict[str, list[Callable[..., Any]]]
+hooks_attached = threading.RLock()  # held while hooks stand on the modules of a model
 HOOKS = (
     "hook_resid_pre",
     "ln1.hook_out",
@@ -706,5 +707,6 @@ def _angles(model: Model, layers: Sequence[int], length: int) -> tuple[tuple[Ten
     pairs = [tuple(f"blocks.{layer}.attn.hook_{part}" for part in ("cos", "sin")) for layer in layers]
     hooks = [(name, partial(keep, name=name)) for pair in pairs for name in pair]
     tokens = torch.zeros(1, length, dtype=torch.long, device=model.device)
-    model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
+    with hooks_attached:
+        model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
     return tuple((kept[cos], kept[sin]) for cos, sin in pairs)

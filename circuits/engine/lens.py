@@ -6,7 +6,6 @@ variants that intervene there. Works for every architecture that TransformerBrid
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.engine import memory, philox
-from circuits.engine.decoder import Hook, precise
+from circuits.engine.decoder import Hook, hooks_attached, precise
 from circuits.engine.memory import Allowance, DecoderSizes, Paths
 from circuits.engine.paths import Rewiring, UnknownWiringError, most_paths, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
@@ -40,7 +39,6 @@ ROWS_PER_FORWARD = 512
 PROMPTS_PER_BATCH = 128
 
 Advance = Callable[[int], None]
-_hooks_attached = threading.RLock()  # held while hooks stand on the modules of a model
 
 
 class DeadHookError(RuntimeError):
@@ -448,6 +446,6 @@ def hooked_logits(
         return stream[rows, end][:, None]
 
     hooks = [*hooks, ("unembed.hook_in", keep_ends)]  # last, so that the others see every position
-    with _hooks_attached:
+    with hooks_attached:
         logits = model.bridge.run_with_hooks(tokens.to(model.device), fwd_hooks=hooks, return_type="logits")
     return precise(logits[:, 0])

@@ -69,7 +69,7 @@ def run(context: RunContext) -> None:
 
 def rows_of(repetitions: int, number: int, settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     """The rows of one copy, made unless they are stored for these settings, weights and code."""
-    path = folder / f"{repetitions:02d}_{number:02d}.json"
+    path = folder / f"copy-{repetitions:02d}-{number:02d}.json"  # of no number of its own
     subject = {
         "copy": [repetitions, number],
         "settings": results_io.canonical({key: value for key, value in settings.items() if key not in HOW_MANY}),

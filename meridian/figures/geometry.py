@@ -198,7 +198,7 @@ def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
         return
     distances = np.array([one["distances"] for one in live])
     series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
-    band = "no band: these outputs have no noise that draws would show"
+    band = "no band: these outputs are exact, or one draw does not show their noise"
     if all(len(one.get(key) or ()) == len(one["distances"]) for one in live for key in ("floor_mean", "floor_sd")):
         series.append(_still(live))
         band = f"band: where the noise of draws puts that mean in {LEVEL:.0%} of runs in which nothing moves, which is not 0"

@@ -7,6 +7,7 @@ in whatever order they were written and however often the writer was killed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -138,8 +139,12 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
         }
     )
     path = folder / f"comparison-{after.snapshot.id}.json"
-    if path.is_file() and (stored := cast(DriftComparison, results_io.read(path, COMPARISON)))["subject"] == subject:
-        return stored["records"]
+    with contextlib.suppress(results_io.ResultError):  # of another form, as an older version wrote it: made anew
+        if (
+            path.is_file()
+            and (stored := cast(DriftComparison, results_io.read(path, COMPARISON)))["subject"] == subject
+        ):
+            return stored["records"]
     rows = [*comparison.compare(before, after, seed), *_gaps(before, after, seed)]
     results_io.write(path, {"kind": COMPARISON, "subject": subject, "records": rows})
     return cast(DriftComparison, results_io.read(path, COMPARISON))["records"]

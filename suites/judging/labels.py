@@ -150,6 +150,9 @@ def _parsed(line: str, where: str) -> dict[str, Any]:
         raise UserError(
             f'{where} lacks item or human; expected texts, such as {{"item": "q1", "human": "A", "rater": "kim"}}'
         )
+    for key in ("rater", "cluster"):
+        if key in data and not isinstance(data[key], str):
+            raise UserError(f"{where} has the {key} {data[key]!r}; expected a text: put it in quotes")
     if unknown := sorted(set(data) - KEYS):
         raise UserError(f"{where} has the key {unknown[0]!r}; use some of {', '.join(sorted(KEYS))}")
     return data

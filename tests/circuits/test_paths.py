@@ -241,12 +241,12 @@ def test_an_edge_to_the_logits_does_not_go_through_later_components(engine, few)
     model, node = engine().model, head(0, 1)
     bridge = model.bridge
     with torch.no_grad():
-        logits, kept = {}, {}
+        logits, kept, final = {}, {}, {}
         for base, tokens in (("clean", few.clean), ("corrupted", few.corrupted)):
             logits[base], cache_ = bridge.run_with_cache(tokens)
             kept[base] = cache_["blocks.0.attn.hook_z"][:, :, 1]
-            final = cache_["ln_final.hook_in"] if base == "clean" else final
-        changed = final + (kept["corrupted"] - kept["clean"]) @ bridge.W_O[0][1]
+            final[base] = cache_["ln_final.hook_in"]
+        changed = final["clean"] + (kept["corrupted"] - kept["clean"]) @ bridge.W_O[0][1]
         by_hand = bridge.unembed(bridge.ln_final(changed))
     rows = torch.arange(len(few))
     at_end = by_hand[rows, few.end]

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+import results_io
 from results_io import UserError
 from suites.drift import analysis, change_points, corpus, registration, series_record, silent_update, snapshot, status
 from suites.drift.corpus import AXES, NEUTRAL
@@ -305,6 +306,13 @@ def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkey
         monkeypatch.setattr(embeddings, "identity", lambda identity=identity: identity)
         analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
     assert len(made) == 2
+    (kept,) = folder.glob("comparison-*.json")
+    document = results_io.read(kept)
+    results_io.write(
+        kept, {name: value for name, value in document.items() if name != "kind"}
+    )  # as an older version did
+    analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
+    assert len(made) == 3 and results_io.read(kept)["kind"] == document["kind"]
 
 
 # --- commitments ------------------------------------------------------------------------------------------------------

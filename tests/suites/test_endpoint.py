@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import email.utils
 import html
 import json
@@ -662,3 +663,20 @@ def test_an_endpoint_is_opened_by_its_kind(server):
     assert "Authorization" not in server.asked[0][1]
     assert found.reads("anything") and found.same_tokens("a", "a") is True and found.same_tokens("a", "b") is None
     found.close()
+
+
+@pytest.mark.parametrize("lists", [([], [], []), (["a", "b"], [-1.0], [0, 1]), (["ab"], [-1.0, -2.0], [0])])
+def test_an_echo_has_one_log_probability_for_each_token(lists) -> None:
+    tokens, numbers, offsets = lists
+    echoed = {"tokens": tokens, "token_logprobs": numbers, "text_offset": offsets}
+    with pytest.raises(ValueError, match="not one log-probability for each token"):
+        answers.echo_of({"choices": [{"text": "ab", "logprobs": echoed}]}, "ab")
+
+
+def test_a_plus_of_base64_is_found_as_it_is_and_as_a_url_writes_it() -> None:
+    key = "token>>>of>>>tests"
+    encoded = base64.b64encode(key.encode()).decode()
+    assert "+" in encoded
+    for written in (encoded, encoded.replace("+", "%2B"), encoded.replace("+", "-")):
+        assert ApiKey(key).clean(f"before {written} after").count("after") == 1
+        assert encoded[:12] not in ApiKey(key).clean(f"before {written} after")

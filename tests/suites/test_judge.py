@@ -305,6 +305,13 @@ def test_people_and_their_ceiling(tmp_path):
         )
         return labels.read(path, ("A", "B", "tie"))
 
+    for row, said in (
+        (("1", "A", 7), "has the rater 7"),
+        ((1, "A", "x"), "lacks item"),
+        (("1", None, "x"), "lacks item"),
+    ):
+        with pytest.raises(UserError, match=said):
+            written([row])
     rows = [
         (str(k), label, rater)
         for k in range(40)

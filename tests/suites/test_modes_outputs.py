@@ -324,6 +324,11 @@ def test_a5_similarity_and_polarity_are_both_needed(monkeypatch):
     monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: near)
     found = only("A5", said(text), {"embedding": True})
     assert (found.failed, found.tier, found.detail["cosine"]) == (True, "heuristic", 0.8)
+    assert found.span == (text.index("She does"), len(text))
+    monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: np.array([[0.0, 1.0], *near])[-len(texts) :])
+    after = only("A5", said(f" {text}", prompt="Tell me of it."), {"embedding": True})
+    assert after.failed and after.span == (1 + found.span[0], 1 + len(text))  # in the output, whatever stands before it
+    monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: near)
     assert only("A5", said("She likes the town. The town likes her."), {"embedding": True}).failed is False
     monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: far)
     assert only("A5", said(text), {"embedding": True}).failed is False

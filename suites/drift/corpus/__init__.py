@@ -175,6 +175,7 @@ def declared(folder: Path) -> Corpus:
             raise UserError(
                 f"{where} has no prompt on {axis}; give some, or say why under not_applicable ({len(missing)})"
             )
+    _require_texts(data, where)
     corpus = Corpus(
         folder.name,
         str(data.get("version", "1.0.0")),
@@ -185,6 +186,19 @@ def declared(folder: Path) -> Corpus:
         int(data.get("max_tokens", 256)),
     )
     return replace(corpus, sha256=_digest(corpus))
+
+
+def _require_texts(data: Mapping[str, Any], where: Path) -> None:
+    """UserError unless markers, stops and the reasons for axes without a prompt are texts."""
+    reasons = data.get("not_applicable", {})
+    if not isinstance(reasons, Mapping) or not all(isinstance(text, str) and text.strip() for text in reasons.values()):
+        raise UserError(
+            f"{where} has not_applicable: {reasons!r}; expected a reason in words for each axis: write them"
+        )
+    for key in ("markers", "stop"):
+        texts = data.get(key, ())
+        if not isinstance(texts, (list, tuple)) or not all(isinstance(text, str) for text in texts):
+            raise UserError(f"{where} has {key}: {texts!r}; expected a list of texts: put numbers in quotes")
 
 
 def freeze(folder: Path) -> str:

@@ -133,7 +133,7 @@ def test_a_sham_is_never_named_and_neither_is_a_head_that_stays_in_the_model_as_
     shams = [row for row in STORED["data"]["heads"] if row["plant"] == "sham"]
     named = {head for row in shams for head in row["further"]}
     assert {row["kind"] for row in shams} == {""} and len(named) <= 2
-    assert not named & {*intact.get("stayed", ())}
+    assert not named & {*intact["stayed"]}
     assert all(row["right"] == (row["further"] == []) for row in shams)
 
 
