@@ -326,7 +326,8 @@ def test_a5_similarity_and_polarity_are_both_needed(monkeypatch):
     assert (found.failed, found.tier, found.detail["cosine"]) == (True, "heuristic", 0.8)
     assert found.span == (text.index("She does"), len(text))
     monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: np.array([[0.0, 1.0], *near])[-len(texts) :])
-    after = only("A5", said(f" {text}", prompt="Tell me of it."), {"embedding": True})
+    document = {"embedding": True, "text": "document"}
+    after = only("A5", said(f" {text}", prompt="Tell me of it."), document)
     assert after.failed and after.span == (1 + found.span[0], 1 + len(text))  # in the output, whatever stands before it
     monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: near)
     assert only("A5", said("She likes the town. The town likes her."), {"embedding": True}).failed is False
