@@ -100,7 +100,9 @@ def configuration_files_are_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def results_have_the_form_of_their_number() -> Iterator[None]:
-    """Whatever the project's own code writes in a test is of the form that the reader asks for; a test may write otherwise."""
+    """Whatever the project's own code writes in a test is of the form and under the name that the reader asks for; a test may
+    write otherwise.
+    """
     write, tests = results_io.write, Path(__file__).parent
 
     def checked(path: Path, document: Mapping[str, Any]) -> None:
@@ -108,6 +110,8 @@ def results_have_the_form_of_their_number() -> Iterator[None]:
         if tests not in Path(sys._getframe(1).f_code.co_filename).parents:
             stored = {"schema_version": results_io.SCHEMA_VERSION, results_io.DIGEST: "", **document}
             assert (fault := result_schemas.fault(json.loads(results_io.dumps(stored)))) is None, f"{path} {fault}"
+            named = results_io.NUMBER.match(Path(path).name)
+            assert named is None or document.get("number") == named[1], f"{path} is not under the name of its number"
 
     with mock.patch.object(results_io, "write", checked):
         yield
