@@ -19,14 +19,15 @@ from results_io import UserError
 from tests.commandline import ROOT
 
 HOLDER = """
-import sys, time
+import functools, sys
 from pathlib import Path
 from meridian import locks
+say = functools.partial(print, flush=True)
 results = Path(sys.argv[1])
-with locks.held(results, results / sys.argv[2], print):
-    print("held", flush=True)
+with locks.held(results, results / sys.argv[2], say):
+    say("held")
     sys.stdin.readline()
-print("released", flush=True)
+say("released")
 """
 # Reads a number, waits a moment, writes one more: without a lock, updates of several processes get lost.
 COUNTING = """
