@@ -35,7 +35,7 @@ test: $(DEV)
 	$(PYTEST) -m "not slow"
 
 test-slow: $(DEV)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --timeout 3600
 
 lint: $(DEV)
 	$(BIN)/ruff check .
