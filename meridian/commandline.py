@@ -65,6 +65,7 @@ ITEM = re.compile(rf"\s*({QUOTED.pattern}|[^,]+?)\s*(?:,|$)", re.DOTALL)
 BEFORE_A_QUOTE = re.compile(r'(\\*)("|\Z)')  # backslashes that Hydra would take for its own
 QUOTING = "no viable alternative at input"  # how a message of the parser begins that quotes what was typed
 MERGING = "Error merging override "  # of Hydra, before the override
+GROUPED = " looks like a config group override, but config group "  # after it
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
 USER_ERROR, CRASHED = 2, 1  # exit codes
@@ -206,8 +207,7 @@ def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
     `typed`: the arguments, which are handed to Hydra; without them it finds its own.
     """
     try:
-        with interruption.caught():
-            return _guarded(main, typed)
+        return _guarded(main, typed)
     except KeyboardInterrupt:
         return interruption.say()
     except Exception:
@@ -274,13 +274,18 @@ def _refused_by_hydra(given: Sequence[str]) -> str | None:
 
 
 def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
-    """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own."""
+    """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own.
+
+    Ctrl-C is raised in `main` alone. While Hydra composes it ends the process: nothing is written then, and Hydra goes on after
+    errors of which a KeyboardInterrupt may become one (six of 120 were lost).
+    """
 
     @functools.wraps(main)
     def refusing(config: DictConfig) -> None:
         several = HydraConfig.get().mode is RunMode.MULTIRUN
         try:
-            main(config)
+            with interruption.caught():
+                main(config)
         except SystemExit as stop:
             if not several:
                 raise
@@ -339,6 +344,8 @@ def sentence(error: Exception) -> str:
         if key == METHODS_KEY:
             return "method= is that of a search; run it with circuit=discovered, or leave it out"
         return str(overrides.unknown(key))
+    if GROUPED in text:  # name@package=value
+        return str(overrides.unknown(text.split(maxsplit=2)[1].partition("=")[0]))
     if text.startswith(MERGING):
         return f"{ranges.shown(text.removeprefix(MERGING))} is of another kind than the setting; write what configs/ has there"
     return text.partition(" full_key:")[0]

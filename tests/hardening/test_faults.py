@@ -199,19 +199,21 @@ KILLS, LONGEST = 100, 8.0  # seconds from one kill to the next, at most
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a run is forked, as the imports take longer than what is killed")
 def test_a_hundred_kills_at_random_moments_leave_equal_bytes(results, tmp_path) -> None:
-    place, rng, killed = tmp_path / "results", random.Random("kills"), 0
+    place, said, rng, killed = tmp_path / "results", tmp_path / "said", random.Random("kills"), 0
     line = (*SMALL, "calibration=all", f"results={place}")
     for attempt in range(20 * KILLS):
         child = os.fork()
         if child == 0:
-            os._exit(command(*line).code)
+            outcome = command(*line)
+            said.write_text(outcome.errors)
+            os._exit(outcome.code)
         time.sleep(rng.uniform(0, LONGEST if rng.random() < 0.3 else 2.0))
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
             killed += 1
         else:
-            assert os.WEXITSTATUS(status) == 0
+            assert os.WEXITSTATUS(status) == 0, said.read_text()
             for name in rng.sample(sorted(files(place)), 4):  # go on with a part of it gone
                 (place / name).unlink()
         if killed >= KILLS and attempt:

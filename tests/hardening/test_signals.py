@@ -99,6 +99,18 @@ def ended(script: str) -> tuple[int, str, str]:
 PRESSED = "os.kill(os.getpid(), signal.SIGINT); time.sleep(0.001)"
 
 
+def test_while_hydra_composes_it_ends_the_process_although_hydra_goes_on_after_errors() -> None:
+    script = (
+        "import run\nfrom hydra._internal.hydra import Hydra\ncompose, pressed = Hydra.compose_config, []\n"
+        "def composed(*given, **more):\n"
+        "    if pressed:\n        return compose(*given, **more)\n"
+        "    pressed.append(True)\n"
+        f"    try:\n        {PRESSED}; time.sleep(5)\n    finally:\n        raise ValueError('half set')\n"
+        "Hydra.compose_config = composed\nsys.argv = ['run.py', 'task=none']\nsys.exit(run.console())\n"
+    )
+    assert ended(script) == (interruption.CODE, "", SAID)
+
+
 def test_one_that_python_drops_inside_a_finalizer_is_raised_again() -> None:
     script = (
         f"class Freed:\n    def __del__(self):\n        {PRESSED}\n"

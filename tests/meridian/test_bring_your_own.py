@@ -261,8 +261,8 @@ def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(plac
         "line 642 (row 641), line 643 (row 642), line 644 (row 643), line 645 (row 644), line 646 (row 645) and 7 more left out: "
         "clean has 15 tokens and corrupted 16; reword it, or alike",
         *(
-            f"line {line} (row {line - 1}) left out: has an answer that is also its foil; name another foil"
-            for line in (654, 655, 656)
+            f"line {line} (row {line - 1}) left out: has the answer {row['answer']!r}, which is also its foil; name another foil"
+            for line, row in enumerate(foils, 654)
         ),
     ]
     assert {path.name for path in place.iterdir()} >= {"many.csv"} and not (place / "all.txt").exists()

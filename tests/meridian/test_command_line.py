@@ -32,7 +32,6 @@ ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; see confi
 TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
 DRAWN = {*tasks.TASKS, *published.BUILDERS}
 MIB = {f"mib/{path.stem}" for path in (overrides.CONFIGS / "task" / "mib").glob("*.yaml")}
-PLANTED = sorted(path.stem for path in (overrides.CONFIGS / "model" / "planted").glob("*.yaml"))
 
 
 def folder(*arguments: str) -> str:
@@ -370,10 +369,11 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "model=planted/x",
-            f"model=planted/x is unknown; use one of attn_only_4l, endpoint, gpt2, gpt2-large, gpt2-medium, gpt2-xl, hub, local, "
-            f"planted/{', planted/'.join(PLANTED)}, pocket",
+            "model=planted/x is unknown; did you mean planted/loud or planted/sound or planted/gated? use one of the 29 in "
+            "configs/model/",
         ),
         ("tsk=ioi", "tsk is not a setting; did you mean task?"),
+        ("task.metrik@x=[[1]]", "task.metrik@x is not a setting; did you mean task.metric?"),
         ("task.metrik=x", "task.metrik is not a setting; did you mean task.metric?"),
         (
             "circuit.path=x.yaml",
