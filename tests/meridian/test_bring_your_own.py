@@ -269,7 +269,7 @@ def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(plac
     outcome = run(*asked, "check.left_out=all.txt")
     written = (place / "all.txt").read_text().splitlines()
     assert len(written) == 615 and "all.txt: all 615 rows that are left out" in outcome.output
-    assert written[0] == "line 42 (row 41): has the clean prompt of row 1 again"
+    assert written[0] == "line 42 (row 41): has the clean prompt of row 1 again; take one of them out"
     assert written[604] == "line 646 (row 645): clean has 15 tokens and corrupted 17; reword it"
 
 
