@@ -6,6 +6,9 @@ second one ends the process where it stands: results appear in one step, so none
 Python drops what is raised inside of a finalizer or a weak reference's callback, as imports have many, and only prints it. So a
 KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python has
 put its handlers aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
+
+Nor is it raised inside an import: a library in C++ then ends the process (nanobind's did), and others go on without what they could
+not import. The first Ctrl-C there is raised once the import is over, which takes a second or two.
 """
 
 from __future__ import annotations
@@ -17,15 +20,20 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
 CODE = 130  # of the exit
 SECONDS_AFTER_A_DROP = 0.01  # then the finalizer is over
+SECONDS_BETWEEN_LOOKS = 0.01  # whether an import is over
+IMPORTING = "<frozen importlib"  # how the file names of Python's own frames begin while it imports
 _told = False  # the sentence was said
 _saying = False  # it is being said
 _raised = False  # the first Ctrl-C was passed on
+_awaited = False  # it waits for the end of an import
+_due = False  # the import is over, and what comes now is the one that waited
 _caught = False  # somebody is there who catches KeyboardInterrupt
 
 
@@ -38,7 +46,7 @@ def take_over() -> None:
 
 def asked() -> bool:
     """True once Ctrl-C was pressed: whatever error arrives then comes of it, as where an import in C makes another of it."""
-    return _raised
+    return _raised or _awaited
 
 
 @contextlib.contextmanager
@@ -63,13 +71,35 @@ def say() -> int:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    global _raised
+    global _raised, _awaited, _due
     if _saying:  # once whole; the process ends by itself in a moment
         return
-    if _caught and not _raised:
-        _raised = True
-        raise KeyboardInterrupt
-    leave()
+    again, _awaited, _due = _raised or (_awaited and not _due), False, False
+    if again or not _caught:
+        leave()
+    if _imports(frame):
+        _awaited = True
+        threading.Thread(target=_raise_after_import, daemon=True).start()
+        return
+    _raised = True
+    raise KeyboardInterrupt
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a frame, or one that called it, is of an import."""
+    while frame is not None and not frame.f_code.co_filename.startswith(IMPORTING):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _raise_after_import() -> None:
+    """Interrupt the main thread as soon as it is in no import."""
+    global _due
+    main = threading.main_thread().ident
+    while main is not None and _imports(sys._current_frames().get(main)):
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    _due = True
+    _thread.interrupt_main()
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:

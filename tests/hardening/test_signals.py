@@ -111,6 +111,18 @@ def test_while_hydra_composes_it_ends_the_process_although_hydra_goes_on_after_e
     assert ended(script) == (interruption.CODE, "", SAID)
 
 
+@pytest.mark.parametrize("presses", [1, 2])
+def test_inside_an_import_it_is_raised_once_that_is_over_and_the_second_ends_the_process(presses, tmp_path) -> None:
+    module = f"import os, signal, time\nfor _ in range({presses}):\n    {PRESSED}\nprint('imported', flush=True)\n"
+    (tmp_path / "slow_to_import.py").write_text(module)
+    script = (
+        f"sys.path.insert(0, {str(tmp_path)!r})\nwith interruption.caught():\n"
+        "    try:\n        import slow_to_import; time.sleep(20); print('never')\n"
+        "    except KeyboardInterrupt:\n        sys.exit(interruption.say())\n"
+    )
+    assert ended(script) == (interruption.CODE, "imported\n" if presses == 1 else "", SAID)
+
+
 def test_one_that_python_drops_inside_a_finalizer_is_raised_again() -> None:
     script = (
         f"class Freed:\n    def __del__(self):\n        {PRESSED}\n"
