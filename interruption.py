@@ -7,8 +7,8 @@ Python drops what is raised inside of a finalizer or a weak reference's callback
 KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python has
 put its handlers aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
 
-Nor is it raised inside an import: a library in C++ then ends the process (nanobind's did), and others go on without what they could
-not import. The first Ctrl-C there is raised once the import is over, which takes a second or two.
+Nor is it raised inside an import: a library in C++ then ends the process (nanobind's did), and others go on without what they
+could not import. The first Ctrl-C there is raised once the import is over, which takes a second or two.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ def take(context: RunContext, folder: Path) -> int:
 
 def analyse(context: RunContext, folder: Path) -> int:
     """From the record to 161 to 169 and a manifest for every snapshot, and the table of alarms."""
+    from meridian.report import pages
     from suites.drift import analysis, registration, series_record, snapshot
 
     require_record(folder)
@@ -100,6 +101,7 @@ def analyse(context: RunContext, folder: Path) -> int:
     manifests = [analysis.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
     context.reporter.console.print(alarm_table(manifests))
     context.reporter.say(f"Results {folder} ({series_record.NAME}, manifest-<id>.json, 161 to 169)")
+    pages.write(folder, context.reporter.say)
     return analysis.exit_code(manifest)
 
 

@@ -15,7 +15,7 @@ SUITES = "131"  # and one that only a run of suite=... has
 def command(context: RunContext) -> None:
     """Figures and tables of the run in `from`; of a folder of suites, geometry, judging or drift its report.html as well."""
     from meridian import paper
-    from meridian.report import folder_page, pages
+    from meridian.report import pages
     from meridian.run_folder import CERTIFICATE, RunFolder
 
     settings = context.settings
@@ -28,8 +28,7 @@ def command(context: RunContext) -> None:
     elif results_io.find(folder, SUITES) is not None:
         context.reporter.say(paper.write_suites(folder, settings["figures"]).sentence())
     if folder.is_dir() and not (folder / CERTIFICATE).is_file() and pages.kind_of(folder) is not None:
-        path = folder_page.write(pages.of(folder, "/".join(folder.resolve().parts[-2:])), folder)
-        context.reporter.say(f"Report {path}")
+        pages.write(folder, context.reporter.say)
         return
     context.reporter.say(
         paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()

@@ -25,6 +25,7 @@ def command(context: RunContext) -> None:
     folder = folder_asked(context, sets)
     _check_fix(settings, sets)
     with context.followed(folder, FOLDER):
+        from meridian.report import pages
         from suites.geometry import measure, results, summary
         from suites.models import open_model
 
@@ -37,6 +38,7 @@ def command(context: RunContext) -> None:
         _, found = results.write(shown, run)
         lines = _trace(context, run, shown) if settings["trace"] else []
         summary.show(run, found, reporter.console, shown, lines)
+        pages.write(shown, reporter.say)
         reporter.tracker("asked", shown)
 
 

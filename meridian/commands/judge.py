@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER, DEMO = "judging", "demo"
 DEFAULT_RUBRICS = {"grade": "correctness"}  # of steps that the default rubric, one of pairs, is not for
+DRAWN = ("pairs", "validate", "rank")  # steps whose results the page of all judges shows
 DONE, REFUSED, NOT_ENOUGH = 0, 1, 3  # exit codes
 OF_JUDGING = (
     *("rubric", "read", "max_tokens", "self", "most_invalid", "most_flips", "alpha", "resamples", "half_wins", "bias"),
@@ -52,7 +53,12 @@ def command(context: RunContext) -> int:
         raise UserError(f"judge needs do=; it is {asked} and can be {', '.join(steps)}")
     if context.settings.get("judge") is None:
         raise UserError("judge needs judge=; use judge=endpoint, judge=local or judge=demo")
-    return steps[asked](context)
+    code = steps[asked](context)
+    if asked in DRAWN:
+        from meridian.report import pages
+
+        pages.write(context.results / FOLDER, context.reporter.say)
+    return code
 
 
 def compare(context: RunContext) -> int:

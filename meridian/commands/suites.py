@@ -29,6 +29,7 @@ def command(context: RunContext) -> None:
 
 def run(context: RunContext, folder: Path) -> None:
     """Run the suites asked for, with their results in `folder`, and say what comes next."""
+    from meridian.report import pages
     from suites import declaration, runner, summary
     from suites.bridge import pairing, stored_pairs
     from suites.models import open_model
@@ -61,6 +62,7 @@ def run(context: RunContext, folder: Path) -> None:
     traced = known_traces(context.model_folder, model.identity.get("weights"), hashes)
     notes = [*traced, *next_step(groups, context.choice("model", "results"))]
     summary.show(found, reporter.console, groups, notes)
+    pages.write(folder, reporter.say)
 
 
 def folder_asked(context: RunContext) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -28,8 +29,9 @@ PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
 PUSH = (
-    60.0  # of a head that spreads wordings: over a nat in two of them; at 80 what personas do moves by the margin too
+    80.0  # where no answer moves that it could be fitted to, as of a sham; fitted ones of the last layer are 50 to 105
 )
+FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the push that moves answers by so many nats
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
@@ -220,9 +222,34 @@ def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str 
     return [Fault(head, tuple(words), answer)]
 
 
-def wording_head(head: Node, words: Sequence[str] = ("park", "store")) -> list[Fault]:
+def wording_head(head: Node, words: Sequence[str] = ("park", "store"), push: float = PUSH) -> list[Fault]:
     """A head that writes opposite answers in two of the wordings: it spreads them, and leaves their mean where it was."""
-    return [Fault(head, (words[0],), "good", push=PUSH), Fault(head, (words[1],), "bad", push=PUSH)]
+    return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, ("good", "bad"), strict=True)]
+
+
+def fitted(intact: LocalModel, fault: Fault, constructs: Sequence[Construct], space: Coordinates, nats: float) -> Fault:
+    """The fault with the push that moves the first axis by `nats` on average, either way, in the neutral wordings with its words.
+
+    It moves against the same head that attends to the words and writes nothing there. UserError if no wording has the words.
+    """
+    own = [replace(one, variants=tuple(findings.wordings(one))) for one in constructs]
+    chosen = [bool({*re.findall(r"\w+", variant.prompt)} & {*fault.words}) for one in own for variant in one.variants]
+    if not any(chosen):
+        raise UserError(f"no wording has one of {', '.join(fault.words)}; choose words of the wordings")
+
+    def answers(push: float) -> np.ndarray:
+        model = with_heads(intact, [replace(fault, push=push)], constructs)
+        points = [one.means(findings.wordings(one.construct)) for one in read(model, own, space)]
+        return np.concatenate(points)[chosen, 0]
+
+    silent = answers(NOTHING)
+    for _ in range(FITS):
+        moved = abs(float((answers(fault.push) - silent).mean()))
+        fault = replace(fault, push=fault.push * float(np.clip(nats / moved, 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)))
+    return fault
+
+
+NOTHING = 1e-3  # a push that moves nothing, and keeps what is divided by it finite
 
 
 def with_heads(intact: LocalModel, faults: Iterable[Fault], constructs: Sequence[Construct]) -> LocalModel:
@@ -248,10 +275,10 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row a plant, after one of the model as it is: heads that answer a persona otherwise, or always, heads that spread
     wordings, and shams.
 
-    `right`: the planted head is the first of its kind; of a sham, no head is named that the intact model has not. `kind` is what
-    the planted head was read as, and `further` lists the other heads that have a kind and have none in the intact model: what a
-    user would take for heads of the same sort. No plant is made twice: heads of `layers` are drawn without replacement, with the
-    answer, with which of the two wordings gets which, and with the words of a sham.
+    `right`: the planted head is the first of its kind; of a sham, no head is read as trait, method or both that is not read so in
+    the intact model. `kind`: what the planted head was read as. `further`: {head: kind} of the other heads that have a kind and
+    none in the intact model, which a user sees beside the planted one. No plant is made twice: they are drawn without replacement
+    from the heads of their layers that were shown to stay in the intact model, so that a head does what was planted and no more.
     """
     config, own = settings["heads"], construct.load("pocket")
     space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
@@ -259,23 +286,33 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
     small = small[: config["constructs"]]
     before = traced(intact, small, space, config)
-    known = _names(before)
-    stayed = [str(one.head) for one in before if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
+    stayed = [one.head for one in before if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
     by_kind = {kind: [str(one.head) for one in trace.named(before, kind)] for kind in trace.NAMED}
-    rows: list[dict[str, Any]] = [{"plant": INTACT, "named": by_kind, "stayed": stayed}]
-    for kind, node, faults in plants(config, intact.source.n_heads, settings["seed"]):
+    rows: list[dict[str, Any]] = [{"plant": INTACT, "named": by_kind, "stayed": [str(node) for node in stayed]}]
+    for kind, node, faults in plants(config, stayed, settings["seed"]):
+        if kind == "wording":
+            faults = [fitted(intact, fault, small, space, config["nats"]) for fault in faults]
         heads = traced(with_heads(intact, faults, small), small, space, config)
         words = [[*fault.words, fault.answer] for fault in faults]
-        rows.append({"plant": kind, "head": str(node), "words": words, **_judged(kind, node, heads, known)})
+        pushes = [fault.push for fault in faults]
+        rows.append(
+            {"plant": kind, "head": str(node), "words": words, "pushes": pushes, **_judged(kind, node, heads, before)}
+        )
     return rows
 
 
-def _judged(kind: str, node: Node, heads: Sequence[trace.TracedHead], known: set[str]) -> dict[str, Any]:
+def _judged(
+    kind: str, node: Node, heads: Sequence[trace.TracedHead], before: Sequence[trace.TracedHead]
+) -> dict[str, Any]:
     """What became of one plant: `kind`, `further` and `right` of `planted_heads`."""
-    new, read = sorted(_names(heads) - known), next(one.kind for one in heads if one.head == node)
-    further = [name for name in new if kind == "sham" or name != str(node)]
-    first = trace.named(heads, READ_AS.get(kind, ""))[:1]
-    right = not new if kind == "sham" else [one.head for one in first] == [node]
+    known = {one.head: one.kind for one in before}
+    read = next(one.kind for one in heads if one.head == node)
+    others = [one for one in heads if one.kind and (kind == "sham" or one.head != node)]
+    further = {str(one.head): one.kind for one in others if not known[one.head]}
+    if kind == "sham":
+        right = all(one.kind in (trace.UNDECIDED, known[one.head]) for one in others)
+    else:
+        right = [one.head for one in trace.named(heads, READ_AS[kind])[:1]] == [node]
     return {"kind": read, "further": further, "right": right}
 
 
@@ -283,18 +320,19 @@ INTACT = "intact"
 READ_AS = {"persona": "trait", "position": "trait", "wording": "method"}  # what each plant has to be named
 
 
-def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
-    """(kind, head, faults) of every plant, no two alike. UserError if more are asked for than there are."""
-    rng = np.random.default_rng(seed)
-    nodes = [Node("head", layer, index) for layer in config["layers"] for index in range(heads)]
+def plants(config: Mapping[str, Any], heads: Sequence[Node], seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
+    """(kind, head, faults) of every plant, no two alike, in some of `heads`. UserError if more are asked for than there are."""
+    rng, layers = np.random.default_rng(seed), config["layers"]
+    nodes = {kind: [node for node in heads if node.layer in layers[kind]] for kind in layers}
+    orders = [order for pair in config["wording_words"] for order in permutations(pair)]
     possible = {
-        "persona": [(node, persona_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
-        "position": [(node, position_head(node, answer=answer)) for node in nodes for answer in ("good", "bad")],
-        "wording": [
-            (node, wording_head(node, words)) for node in nodes for words in (("park", "store"), ("store", "park"))
-        ],
+        "persona": [(node, persona_head(node, answer=answer)) for node in nodes["persona"] for answer in ANSWERS],
+        "position": [(node, position_head(node, answer=answer)) for node in nodes["position"] for answer in ANSWERS],
+        "wording": [(node, wording_head(node, words)) for node in nodes["wording"] for words in orders],
         "sham": [
-            (node, wording_head(node, words)) for node in nodes for words in permutations(config["sham_words"], 2)
+            (node, wording_head(node, words))
+            for node in nodes["sham"]
+            for words in permutations(config["sham_words"], 2)
         ],
     }
     for kind, made in possible.items():
@@ -305,5 +343,4 @@ def plants(config: Mapping[str, Any], heads: int, seed: int) -> Iterator[tuple[s
             yield kind, *made[place]
 
 
-def _names(heads: Sequence[trace.TracedHead]) -> set[str]:
-    return {str(one.head) for one in heads if one.kind}
+ANSWERS = ("good", "bad")

@@ -23,6 +23,7 @@ from circuits.measure import is_fresh
 from meridian import generated_parts
 from meridian.experiments import geometry_cells
 from results_io import UserError
+from suites.geometry.trace import UNDECIDED
 from suites.statistics import proportions
 
 if TYPE_CHECKING:
@@ -233,22 +234,16 @@ def _changed(row: Mapping[str, Any], name: str) -> str:
 def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: how many planted heads are named first of their kind, what they were read as, and which heads came with them.
 
-    Of shams: how many name no head, and what the others name.
+    Of shams: in how many no head is read as trait, method or both, and which are undecided.
     """
     names = {
         "persona": "answers a persona otherwise (trait)",
-        "position": "writes one answer always (trait)",
         "wording": "spreads the wordings (method)",
         "sham": "sham: words of no prompt (none)",
+        "position": "writes one answer always (trait, if it were even)",
     }
     lines = [
-        [
-            "pocket as it is",
-            "–",
-            "–",
-            "–",
-            "; ".join(f"{k} {', '.join(v)}" for k, v in row["named"].items() if v) or "none",
-        ]
+        ["pocket as it is", "–", "–", "–", *(", ".join(found) or "none" for found in _known(row))]
         for row in rows
         if row["plant"] == "intact"
     ]
@@ -257,31 +252,27 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
         if own:
             share = proportions.wilson(sum(row["right"] for row in own), len(own))
             ends = f"{share.number:.2f} [{share.bounds.low:.2f}, {share.bounds.high:.2f}]"
-            further = _further(own) + (_of_stayed(rows, own) if kind == "sham" else "")
-            lines.append([name, str(len(own)), ends, _counted(row["kind"] or "none" for row in own), further])
-    header = ("planted head (its kind)", "n", "right", "the planted head is read as", "further heads named")
-    return generated_parts.table(header, lines)
+            read_as = _counted(row["kind"] or "none" for row in own)
+            lines.append([name, str(len(own)), ends, read_as, _further(own, False), _further(own, True)])
+    header = ("planted head (its kind)", "n", "right", "the planted head is read as")
+    return generated_parts.table((*header, "further heads with a kind", "further undecided heads"), lines)
 
 
-def _of_stayed(rows: Sequence[Mapping[str, Any]], shams: Sequence[Mapping[str, Any]]) -> str:
-    """How many of the heads that shams name were shown to stay in the model as it is; nothing where that was not kept."""
-    stayed = {head for row in rows if row["plant"] == "intact" for head in row.get("stayed", ())}
-    if not stayed:
-        return ""
-    return (
-        f"; {sum(head in stayed for row in shams for head in row['further'])} of a head that stays in pocket as it is"
-    )
+def _known(intact: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The heads of the model as it is that have a kind, and those that are undecided."""
+    named = intact["named"]
+    return [head for kind, heads in named.items() if kind != UNDECIDED for head in heads], named[UNDECIDED]
 
 
 def _counted(found: Iterable[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in Counter(found).most_common())
 
 
-def _further(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How many plants come with further heads, and which heads how often."""
-    heads = [head for row in rows for head in row["further"]]
-    plants = sum(bool(row["further"]) for row in rows)
-    return f"{len(heads)} in {plants} of {len(rows)}: {_counted(heads)}" if heads else "none"
+def _further(rows: Sequence[Mapping[str, Any]], undecided: bool) -> str:
+    """How many plants come with further heads, undecided or of a kind, and which heads how often."""
+    found = [[head for head, kind in row["further"].items() if (kind == UNDECIDED) == undecided] for row in rows]
+    heads = [head for own in found for head in own]
+    return f"{len(heads)} in {sum(map(bool, found))} of {len(rows)}: {_counted(heads)}" if heads else "none"
 
 
 def means_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import results_io
 from meridian.figures.drift import MANIFESTS
 from meridian.report.folder_page import FolderPage
 from meridian.run_folder import POSITION, suite_documents
+from results_io import UserError
 
 
 def kind_of(folder: Path) -> str | None:
@@ -43,3 +46,20 @@ def of(folder: Path, title: str) -> FolderPage:
 
         return judging_page.of(folder, title)
     raise ValueError(f"{folder} has no page of its own; a run's report is meridian.report.write")
+
+
+def write(folder: Path, say: Callable[[str], Any]) -> None:
+    """report.html in a folder that has a page, and a line that says where it is, or why a result that cannot be read keeps it away.
+
+    What was measured is written by then, so a page that cannot be drawn ends no command.
+    """
+    if kind_of(folder) is None:
+        return
+    from meridian.report import folder_page
+
+    try:
+        path = folder_page.write(of(folder, "/".join(folder.resolve().parts[-2:])), folder)
+    except UserError as error:
+        say(f"No report: {error}")
+    else:
+        say(f"Report {path}")

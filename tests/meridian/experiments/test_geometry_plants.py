@@ -98,13 +98,27 @@ def test_a_head_that_moves_one_persona_is_a_trait_head_and_no_method_head(pocket
 
 @pytest.mark.slow
 def test_a_head_that_spreads_the_wordings_is_a_method_head_and_no_trait_head(pocket, small, space, intact):
-    head = Node("head", 1, 3)
-    heads = plants.traced(
-        plants.with_heads(pocket, plants.wording_head(head, ("store", "park")), small), small, space, SETTINGS
-    )
+    faults = plants.wording_head(Node("head", 3, 3), ("store", "park"))
+    faults = [plants.fitted(pocket, fault, small, space, 1.5) for fault in faults]
+    heads = plants.traced(plants.with_heads(pocket, faults, small), small, space, SETTINGS)
     first = trace.named(heads, "method")[0]
-    assert str(first.head) == "L1H3" and (first.position, first.spread) == ("stayed", "moved")
-    assert next(e for e in first.effects if e.quantity == "spread").high < -0.2
+    assert str(first.head) == "L3H3" and (first.position, first.spread) == ("stayed", "moved")
+    assert next(e for e in first.effects if e.quantity == "spread").high < -0.1
+
+
+def test_a_fault_is_fitted_to_the_nats_that_its_answers_move(pocket, small, space):
+    fault = Fault(Node("head", 3, 1), ("Today",), "good")
+    found = plants.fitted(pocket, fault, small, space, 1.5)
+    assert found == replace(fault, push=found.push)
+
+    def today(push):
+        model = plants.with_heads(pocket, [replace(fault, push=push)], small)
+        own = [replace(one, variants=tuple(v for v in one.of("paraphrase") if "Today" in v.prompt)) for one in small]
+        return sum(float(one.means(one.construct.variants)[0, 0]) for one in plants.read(model, own, space)) / len(own)
+
+    assert today(found.push) - today(plants.NOTHING) == pytest.approx(1.5, abs=0.05)
+    with pytest.raises(UserError, match="no wording has one of hotel; choose words of the wordings"):
+        plants.fitted(pocket, replace(fault, words=("hotel",)), small, space, 1.5)
 
 
 @pytest.mark.slow
@@ -120,9 +134,24 @@ def test_further_heads_are_counted_beside_a_planted_one_that_is_right():
         return trace.read_head(Node("head", 1, k), own, 0.1)
 
     heads = [head(2, 0.9), head(3, 0.3), head(4, 0.0), head(5, 0.5)]
-    found = plants._judged("wording", Node("head", 1, 2), heads, {"L1H5"})
-    assert found == {"kind": "method", "further": ["L1H3"], "right": True}
-    assert plants._judged("sham", Node("head", 1, 2), heads, {"L1H5", "L1H3"})["right"] is False
+    before = [head(2, 0.0), head(3, 0.0), head(4, 0.0), head(5, 0.5)]
+    found = plants._judged("wording", Node("head", 1, 2), heads, before)
+    assert found == {"kind": "method", "further": {"L1H3": "method"}, "right": True}
+    assert plants._judged("wording", Node("head", 1, 3), heads, before)["right"] is False  # not the first
+
+
+def test_a_sham_is_right_if_no_head_is_of_another_kind_than_in_the_model_as_it_is():
+    def head(k, low, high):
+        own = effects(position_x=(0.0, -0.05, 0.05), spread=((low + high) / 2, low, high))
+        return trace.read_head(Node("head", 0, k), own, 0.1)
+
+    moved, stays, margin = (0.3, 0.4), (-0.05, 0.05), (0.05, 0.15)
+    node, before = Node("head", 0, 0), [head(0, *stays), head(1, *moved), head(2, *margin)]
+    assert plants._judged("sham", node, before, before) == {"kind": "", "further": {}, "right": True}
+    found = plants._judged("sham", node, [head(0, *moved), *before[1:]], before)
+    assert found == {"kind": "method", "further": {"L0H0": "method"}, "right": False}
+    found = plants._judged("sham", node, [*before[:2], head(2, *moved)], before)
+    assert found == {"kind": "", "further": {"L0H2": "method"}, "right": False}
 
 
 def test_a_trace_is_refused_where_it_has_no_meaning(pocket, small, space):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import results_io
+from circuits.circuit import Node
 from meridian import generated_parts, overrides
 from meridian.experiments import geometry_cells, geometry_plants, validate_geometry
 from results_io import UserError
@@ -115,26 +116,24 @@ def test_a_loss_of_all_that_wording_moves_is_a_change():
     assert geometry_plants.reading(-0.029, 0.005, margin) == geometry_plants.UNCHANGED
 
 
-def test_planted_heads_move_what_they_were_planted_to_move():
-    """Whether the other quantity stays is often left open: such a head is undecided, and none is of the wrong kind."""
+def test_planted_heads_are_named_first_and_shams_name_none():
+    """Trait heads move personas, method heads wordings. One that writes one answer always does so unevenly, and stays apart."""
     rows = [row for row in STORED["data"]["heads"] if row["plant"] != geometry_plants.INTACT]
     own = {kind: [row for row in rows if row["plant"] == kind] for kind in (*geometry_plants.READ_AS, "sham")}
     assert [len(found) for found in own.values()] == [10, 10, 10, 20]
-    assert sum(row["right"] for row in own["persona"]) >= 9
+    assert sum(row["right"] for row in own["persona"]) >= 9 and sum(row["right"] for row in own["wording"]) >= 9
+    assert sum(row["right"] for row in own["sham"]) >= 19 and {row["kind"] for row in own["sham"]} == {""}
     for kind, read_as in geometry_plants.READ_AS.items():
         assert {row["kind"] for row in own[kind]} <= {read_as, trace.UNDECIDED}, kind
     plants = {(row["plant"], row["head"], str(row["words"])) for row in rows}
     assert len(plants) == 50  # no plant is counted twice
 
 
-def test_a_sham_is_never_named_and_neither_is_a_head_that_stays_in_the_model_as_it_is():
-    """Two heads on the margin in the model as it is are named in some shams and not in others."""
+def test_planted_heads_stay_in_the_model_as_it_is_and_shams_name_none_that_does():
     (intact,) = [row for row in STORED["data"]["heads"] if row["plant"] == geometry_plants.INTACT]
-    shams = [row for row in STORED["data"]["heads"] if row["plant"] == "sham"]
-    named = {head for row in shams for head in row["further"]}
-    assert {row["kind"] for row in shams} == {""} and len(named) <= 2
-    assert not named & {*intact["stayed"]}
-    assert all(row["right"] == (row["further"] == []) for row in shams)
+    rows = [row for row in STORED["data"]["heads"] if row["plant"] != geometry_plants.INTACT]
+    assert {row["head"] for row in rows} <= {*intact["stayed"]}
+    assert not {head for row in rows if row["plant"] == "sham" for head in row["further"]} & {*intact["stayed"]}
 
 
 def test_plants_are_traced_as_they_ship():
@@ -147,10 +146,13 @@ def test_plants_are_traced_as_they_ship():
 
 def test_plants_are_never_the_same_and_no_more_are_made_than_there_are():
     config = {**SETTINGS["heads"], "faults": 4, "shams": 4}
-    few = list(geometry_plants.plants(config, 2, 0))
+    heads = [Node("head", layer, index) for layer in (1, 3) for index in (0, 5)]
+    few = list(geometry_plants.plants(config, heads, 0))
     assert len({(kind, str(node), str(faults)) for kind, node, faults in few}) == 16
+    assert {(kind, node.layer) for kind, node, _ in few if kind != "sham"} == {
+        ("persona", 1), ("position", 1), ("wording", 3)}  # fmt: skip
     with pytest.raises(UserError, match="5 plants of the kind persona; 4 different ones"):
-        list(geometry_plants.plants({**config, "faults": 5}, 2, 0))
+        list(geometry_plants.plants({**config, "faults": 5}, heads, 0))
 
 
 def test_a_cell_is_the_same_each_time_and_an_unknown_metric_is_refused():
