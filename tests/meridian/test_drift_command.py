@@ -55,6 +55,7 @@ def test_a_week_in_which_the_endpoint_is_down_is_a_gap_on_the_site(tmp_path) -> 
     lines = chain.read(results / "drift" / "prod" / series_record.NAME)
     assert [line["kind"] for line in lines] == ["gap"]
     page = (results / "drift" / "prod" / "site" / "gaps.html").read_text()
+    assert f"Report {results / 'drift' / 'prod' / 'report.html'}" in done.output
     assert lines[0]["snapshot"] in page and "127.0.0.1:9" in page and "a gap" in done.output
 
 

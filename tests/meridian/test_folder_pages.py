@@ -179,6 +179,17 @@ def test_a_folder_without_such_results_has_no_page(tmp_path: Path) -> None:
         pages.of(tmp_path, "nothing")
 
 
+def test_a_page_that_cannot_be_drawn_is_a_line_and_ends_nothing(tmp_path) -> None:
+    said: list[str] = []
+    pages.write(tmp_path, said.append)
+    assert said == [] and not list(tmp_path.iterdir())
+    (tmp_path / "fair").mkdir()
+    (tmp_path / "fair" / "184_ranking.json").write_text("{")
+    pages.write(tmp_path, said.append)
+    assert len(said) == 1 and said[0].startswith("No report: ") and "184_ranking.json" in said[0]
+    assert not (tmp_path / "report.html").exists()
+
+
 # --- in a browser ------------------------------------------------------------------------------------------------------
 
 

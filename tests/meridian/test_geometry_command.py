@@ -56,6 +56,9 @@ def test_the_run_is_whole_and_says_what_it_found(ran):
     row = next(line for line in outcome.output.splitlines() if "teller_glad" in line).split()
     assert row[3:7] == [f"{estimate['published']['value']:.3f}", "ratio", f"{estimate['value']:.3f}", "d²"]
     assert "179 mtmm: means over constructs, corrected (published), d" in said and "stability not applicable" in said
+    assert (
+        f"Report {folder / 'report.html'}" in "".join(outcome.output.split("\n")) and (folder / "report.html").is_file()
+    )
     assert f"figures from={folder}" in "".join(outcome.output.split("\n"))
     records = [record for path in folder.glob("*.json") for record in results_io.read(path)["records"]]
     assert all((record["value"] is None) == (record["status"] != "ok") for record in records)

@@ -29,6 +29,10 @@ def validated(tmp_path_factory):
 def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
     results, done = validated
     assert done.code == 0, done.errors
+    assert (
+        f"Report {results / 'judging' / 'report.html'}" in done.output
+        and (results / "judging" / "report.html").is_file()
+    )
     found = {name: results / "judging" / f"demo-{name}" for name in demo.PLANTED}
     passports = {name: results_io.read(folder / "judge.json") for name, folder in found.items()}
     assert {name: one["deploy"] for name, one in passports.items()} == {

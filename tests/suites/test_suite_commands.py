@@ -24,6 +24,7 @@ FILES = {
     "132_trace_pairs.json",
     "generations.jsonl",
     "generations.sqlite",
+    "report.html",
     "scores.jsonl",
 }
 
@@ -77,6 +78,7 @@ def test_failures_imply_the_traced_circuit(given, passed) -> None:
 def test_a_suite_runs_and_leaves_its_files(finished, folder) -> None:
     assert (finished.code, finished.errors) == (0, "")
     assert {path.name for path in folder.iterdir()} == FILES
+    assert f"Report {folder / 'report.html'}" in finished.output
 
 
 def test_the_results_have_the_fields_of_their_types(finished, folder) -> None:
