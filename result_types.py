@@ -1800,6 +1800,9 @@ class MatrixResult(GeometryEnvelope):
     data: dict[str, SetMatrix]
 
 
+ShownChange = Literal["moved", "stayed", "open"]
+
+
 class AblatedHeadEffect(TypedDict):
     quantity: str
     estimate: float
@@ -1808,12 +1811,13 @@ class AblatedHeadEffect(TypedDict):
 
 
 class GeometryHead(TypedDict):
-    """`position` and `spread`: shown to move, shown to stay, or neither; `kind` is what the two make of the head."""
+    """`position` and `spread`: shown to move, shown to stay, or neither; `kind` is what the two make of the head, "" if neither
+    was shown to move."""
 
     head: str
-    kind: str
-    position: str
-    spread: str
+    kind: Literal["trait", "method", "both", "undecided", ""]
+    position: ShownChange
+    spread: ShownChange
     effects: list[AblatedHeadEffect]
 
 
@@ -1835,7 +1839,7 @@ class GeometryTraceSubject(TypedDict):
 
 
 class GeometryTraceResult(NumberedResult):
-    """180, all of it, by set; `records` are none."""
+    """180, all of it, by set; `records` is always an empty list."""
 
     kind: Literal["geometry"]
     subject: GeometryTraceSubject

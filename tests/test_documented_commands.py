@@ -22,6 +22,7 @@ FILLED_IN = {"model=NAME": "model=gpt2", "model=...": "model=gpt2"}  # what a re
 MADE_ON_THE_PAGE = {
     "task=color",
     "calibration=[x1]",
+    "tiers",
 }  # in docs/extending.md, whose commands tests/test_extending.py runs
 MULTIRUN = ("-m", "--multirun")
 FIRST = {

@@ -1,4 +1,5 @@
-"""The examples of docs/extending.md, as they stand there, in a copy of the repository: a task, a calibration, a measurement."""
+"""The examples of docs/extending.md, as they stand there, in a copy of the repository: a task, a calibration, a measurement, a
+command."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ import results_io
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+CHANGED = re.compile(r"^In `(?P<path>[\w/.]+)`, [^\n]*:\n\n```diff\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDED = re.compile(r"(?P<lines>(?:^\+.*\n)+) (?P<before>.*)$", re.MULTILINE)
 COPIED = ("calibrations", "circuits", "configs", "kernels", "meridian", "scripts", "suites", "tests")
 FILES = (
     "run.py",
@@ -55,6 +58,16 @@ def blocks() -> dict[str, str]:
     return {match["path"]: match["text"] for match in BLOCK.finditer(PAGE.read_text())}
 
 
+def changed(path: str, text: str) -> str:
+    """The text of a file with what the page adds to it: lines with a + go before the first line that begins as the next one."""
+    for match in CHANGED.finditer(PAGE.read_text()):
+        for added in ADDED.finditer(match["text"]) if match["path"] == path else ():
+            assert f"\n{added['before']}" in text, (path, added["before"])
+            lines = re.sub(r"^\+", "", added["lines"], flags=re.MULTILINE)
+            text = text.replace(f"\n{added['before']}", f"\n{lines}{added['before']}", 1)
+    return text
+
+
 def call(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(tree), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -76,10 +89,12 @@ def copy(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def tree(copy) -> Path:
-    """The copy with the files of the page added; none of them replaces one that is there."""
+    """The copy with the files of the page added, none of which replaces one that is there, and its lines added to others."""
     for path, text in blocks().items():
         assert not (copy / path).exists(), path
         (copy / path).write_text(text)
+    for path in ("run.py", "configs/config.yaml", "configs/ranges.yaml"):
+        (copy / path).write_text(changed(path, (copy / path).read_text()))
     return copy
 
 
@@ -93,6 +108,13 @@ def test_each_example_is_one_code_file_one_test_and_at_most_one_configuration_fi
         "tests/calibrations/test_x1_leave_one_template_out.py",
         "circuits/measurements/paired_knockouts.py",
         "tests/circuits/measurements/test_paired_knockouts.py",
+        "meridian/commands/tiers.py",
+        "tests/meridian/test_tiers.py",
+    ]
+    assert [match["path"] for match in CHANGED.finditer(PAGE.read_text())] == [
+        "run.py",
+        "configs/config.yaml",
+        "configs/ranges.yaml",
     ]
 
 
@@ -137,7 +159,7 @@ def by_hand(baseline: dict, battery: dict) -> dict[str, float]:
 def test_the_tests_on_the_page_pass(tree):
     done = call(tree, "-m", "pytest", *(path for path in blocks() if path.startswith("tests/")))
     assert done.returncode == 0, done.stdout
-    assert re.search(r"^9 passed in", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^10 passed in", done.stdout, re.MULTILINE), done.stdout
 
 
 @pytest.mark.slow
@@ -148,6 +170,7 @@ def test_tests_of_what_lists_all_of_them_pass_with_the_extensions(tree):
         "tests/calibrations/test_registry.py",
         "tests/calibrations/test_certificate.py",
         "tests/meridian/test_command_line.py::test_a_wrong_value_is_one_sentence",
+        "tests/meridian/test_command_line.py::test_the_commands_of_run_py_are_the_files_of_their_folder",
     )
     done = call(tree, "-m", "pytest", *listing)
     assert done.returncode == 0, done.stdout

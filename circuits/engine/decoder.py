@@ -464,9 +464,9 @@ class Decoder:
         return frozenset(("hook_embed", "ln_final.hook_in", *inside))
 
     def can_run(self, length: int, hooks: Sequence[Hook] = ()) -> bool:
-        """True if `forward` has all of these hooks and attention sees all of a prompt of `length` tokens.
+        """True if `forward` has all of these hooks, and a prompt of `length` tokens fits into the window that all layers share.
 
-        Attention over a sliding window is not written down here.
+        Such a window is not written down here; one of some layers only is (`attend_written_out`).
         """
         return (self.longest is None or length <= self.longest) and all(name in self.names for name, _ in hooks)
 

@@ -40,7 +40,8 @@ from circuits.measurements.ablation_battery import METHODS, SUBSETS
 from circuits.models import Model
 from circuits.study import Study
 
-ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")  # those that the fused backend and its twins are written for
+# with which every test of the engine is run; the fused backend runs the others too: tests/circuits/test_fused_families.py
+ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")
 FAMILIES = (*ARCHITECTURES, "qwen3", "gemma", "gemma2", "gemma3")
 GEMMA = {"head_dim": 8, "pad_token_id": 0}
 CLASSES: dict[str, tuple[Any, Any, dict[str, Any]]] = {  # of grouped-query families, and what they need besides

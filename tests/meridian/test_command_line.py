@@ -349,10 +349,26 @@ def test_every_changed_rule_is_handed_to_the_certificate(tmp_path, monkeypatch) 
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
+def not_in_the_table(files: set[str], table: set[str]) -> list[str]:
+    """A sentence for each file that became a word by itself and that run.py could not run."""
+    return [
+        f"meridian/commands/{name}.py has no line in COMMANDS of run.py, so `run.py {name}` ends in a KeyError; add one"
+        for name in sorted(files - table)
+    ]
+
+
 def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
     files = {path.stem for path in Path(commandline.__file__).with_name("commands").glob("*.py")} - {"__init__"}
+    assert not_in_the_table(files, set(program.COMMANDS)) == []
     assert set(program.COMMANDS) == files
     assert set(commandline.WORDS) | {commandline.RUN, *commandline.BY_SETTING.values()} == files
+    assert [word for word in commandline.WORDS if f"python run.py {word} " not in (program.__doc__ or "")] == []
+
+
+def test_a_command_without_a_line_in_the_table_is_named() -> None:
+    assert not_in_the_table({"run", "tiers"}, {"run"}) == [
+        "meridian/commands/tiers.py has no line in COMMANDS of run.py, so `run.py tiers` ends in a KeyError; add one"
+    ]
 
 
 @pytest.mark.parametrize(
