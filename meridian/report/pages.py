@@ -49,7 +49,7 @@ def of(folder: Path, title: str) -> FolderPage:
 
 
 def write(folder: Path, say: Callable[[str], Any]) -> None:
-    """report.html in a folder that has a page, and a line that says where it is, or why a result that cannot be read keeps it away.
+    """report.html in a folder that has a page, and a line: where it is, or which result cannot be read and keeps it away.
 
     What was measured is written by then, so a page that cannot be drawn ends no command.
     """
