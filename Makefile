@@ -35,7 +35,7 @@ test: $(DEV)
 	$(PYTEST) -m "not slow"
 
 test-slow: $(DEV)
-	$(PYTEST) -m slow --timeout 3600
+	$(PYTEST) -m slow --timeout 3600 --no-loadscope-reorder
 
 lint: $(DEV)
 	$(BIN)/ruff check .

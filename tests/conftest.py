@@ -59,7 +59,7 @@ OTHERS = frozenset({"neox", "qwen2", "qwen3", "gemma", "gemma2", "gemma3"})
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests run in full for GPT-2 and Llama; with another architecture they are slow, unless marked `every_architecture`.
 
-    Of a test marked `sampled(n)` every n-th case is quick, and the others are slow.
+    Of a test marked `sampled(n)` every n-th case is quick, and the others are slow. One marked `longest` is begun first.
     """
     seen: Counter[str] = Counter()
     for item in items:
@@ -70,6 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen[name] += 1
         if OTHERS & set(parameters(item)) and not item.get_closest_marker("every_architecture"):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("longest") is None)
 
 
 def parameters(item: pytest.Item) -> Iterator[str]:

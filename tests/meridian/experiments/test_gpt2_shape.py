@@ -24,6 +24,7 @@ CLAIM = ConstructionDeclaration(
 
 
 @pytest.mark.slow
+@pytest.mark.longest
 def test_the_true_circuit_among_144_heads_is_refused_nothing(tmp_path) -> None:
     """Tier 2 on these prompts, of which C13 would need 10 in each group of names; every other gate of tier 3 passes."""
     config = config_files.plain(overrides.composed(["experiment=out_of_sample", "model.device=cpu"]))
