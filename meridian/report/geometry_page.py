@@ -63,7 +63,7 @@ def _row(one: Found, file: str) -> tuple[TableCell, ...]:
     number, place, record = one
     at = f"records[{place}]"
     return (
-        TableCell(str(record["construct"] or "all")),
+        TableCell((record["construct"] or "all").replace("_", " ")),
         TableCell(NAMES[number]),
         TableCell((record["label"] or "–").replace("_", " ")),
         TableCell(record["suite"]),

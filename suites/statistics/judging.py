@@ -346,7 +346,7 @@ def _lacking(kappa: Estimate) -> list[str]:
     if kappa.value is None or kappa.ci is None:
         return [*found, f"kappa is undefined: {kappa.reason}"]
     if kappa.value <= POINT:
-        found.append(f"kappa is {kappa.value:.3f}, not above {POINT}")
+        found.append(f"kappa is {kappa.value:z.3f}, not above {POINT}")
     if kappa.ci.low <= LOWER_BOUND:
-        found.append(f"the lower end of its interval is {kappa.ci.low:.3f}, not above {LOWER_BOUND}")
+        found.append(f"the lower end of its interval is {kappa.ci.low:z.3f}, not above {LOWER_BOUND}")
     return found

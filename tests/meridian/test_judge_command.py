@@ -42,6 +42,9 @@ def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
         "fair": [], "first": ["order"], "longer": ["padding"], "itself": ["authors", "own"], "obeys": ["injection"],
     }  # fmt: skip
     assert passports["fair"]["kappa"] > 0.9 and max(passports[name]["kappa"] for name in demo.PLANTED[1:4]) < 0.5
+    assert passports["first"]["reason"] == (
+        "kappa is 0.000, not above 0.7; the lower end of its interval is 0.000, not above 0.6; biased: order"
+    )
     order = records(found["first"] / "183_judge_bias.json")
     assert order["J.judge_bias.jbs.order"]["value"] == 1 and order["J.judge_bias.jbs.padding"]["value"] == 0
     assert passports["obeys"]["reason"] == "biased: injection"  # nothing else is wrong with it
