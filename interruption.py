@@ -79,7 +79,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
         leave()
     if _imports(frame):
         _awaited = True
-        threading.Thread(target=_raise_after_import, daemon=True).start()
+        _thread.start_new_thread(_raise_after_import, ())  # threading's waits for a lock that the main thread may hold
         return
     _raised = True
     raise KeyboardInterrupt
@@ -99,7 +99,16 @@ def _raise_after_import() -> None:
     while main is not None and _imports(sys._current_frames().get(main)):
         time.sleep(SECONDS_BETWEEN_LOOKS)
     _due = True
-    _thread.interrupt_main()
+    _wake_main()
+
+
+def _wake_main() -> None:
+    """Send the main thread a Ctrl-C that also ends what it waits for: `interrupt_main` only sets a flag, and wakes no call."""
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
@@ -109,7 +118,7 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(dropped)
         return
     _raised = False
-    timer = threading.Timer(SECONDS_AFTER_A_DROP, _thread.interrupt_main)
+    timer = threading.Timer(SECONDS_AFTER_A_DROP, _wake_main)
     timer.daemon = True
     timer.start()
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import interruption
 import results_io
 import shown_text
 from calibrations import summary
@@ -140,6 +141,11 @@ def finish() -> None:
     results = Path(config.results)
     if not any(results.rglob("certificate.json")):
         return
+    with interruption.caught():  # so that Ctrl-C removes what is half-written
+        _finish(results, config)
+
+
+def _finish(results: Path, config: DictConfig) -> None:
     calibration = config_files.plain(config.calibration)
     console = Console(width=None if Console().is_terminal else WIDTH)
     pooled = pool(results, calibration, functools.partial(console.print, highlight=False, markup=False))

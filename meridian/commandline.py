@@ -276,8 +276,8 @@ def _refused_by_hydra(given: Sequence[str]) -> str | None:
 def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
     """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own.
 
-    Ctrl-C is raised in `main` alone. While Hydra composes it ends the process: nothing is written then, and Hydra goes on after
-    errors of which a KeyboardInterrupt may become one (six of 120 were lost).
+    Ctrl-C is raised in `main`, and while results are pooled. While Hydra composes it ends the process: nothing is written then,
+    and Hydra goes on after errors, of which a KeyboardInterrupt may become one.
     """
 
     @functools.wraps(main)

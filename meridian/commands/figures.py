@@ -28,7 +28,7 @@ def command(context: RunContext) -> None:
     elif results_io.find(folder, SUITES) is not None:
         context.reporter.say(paper.write_suites(folder, settings["figures"]).sentence())
     if folder.is_dir() and not (folder / CERTIFICATE).is_file() and pages.kind_of(folder) is not None:
-        pages.write(folder, context.reporter.say)
+        context.reporter.say(f"Report {pages.draw(folder)}")
         return
     context.reporter.say(
         paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()

@@ -57,7 +57,8 @@ def command(context: RunContext) -> int:
     if asked in DRAWN:
         from meridian.report import pages
 
-        pages.write(context.results / FOLDER, context.reporter.say)
+        with context.alone(context.results / FOLDER, "report"):  # of two at once, the later one has read both results
+            pages.write(context.results / FOLDER, context.reporter.say)
     return code
 
 

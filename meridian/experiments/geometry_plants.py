@@ -29,7 +29,7 @@ PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
 PUSH = (
-    80.0  # where no answer moves that it could be fitted to, as of a sham; fitted ones of the last layer are 50 to 105
+    80.0  # where no answer moves that it could be fitted to, as of a sham; fitted ones of the last layer are 47 to 100
 )
 FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the push that moves answers by so many nats
 
@@ -245,7 +245,8 @@ def fitted(intact: LocalModel, fault: Fault, constructs: Sequence[Construct], sp
     silent = answers(NOTHING)
     for _ in range(FITS):
         moved = abs(float((answers(fault.push) - silent).mean()))
-        fault = replace(fault, push=fault.push * float(np.clip(nats / moved, 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)))
+        step = nats / moved if moved else MOST_OF_A_STEP
+        fault = replace(fault, push=fault.push * float(np.clip(step, 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)))
     return fault
 
 

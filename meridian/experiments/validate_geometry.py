@@ -24,7 +24,6 @@ from meridian import generated_parts
 from meridian.experiments import geometry_cells
 from results_io import UserError
 from suites.geometry.trace import UNDECIDED
-from suites.statistics import proportions
 
 if TYPE_CHECKING:
     from meridian.context import RunContext
@@ -250,11 +249,13 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
     for kind, name in names.items():
         own = [row for row in rows if row["plant"] == kind]
         if own:
-            share = proportions.wilson(sum(row["right"] for row in own), len(own))
-            ends = f"{share.number:.2f} [{share.bounds.low:.2f}, {share.bounds.high:.2f}]"
+            right = f"{sum(row['right'] for row in own)} of {len(own)}"
+            if kind == "sham":
+                right += f"; {sum(not row['further'] for row in own)} name no further head at all"
             read_as = _counted(row["kind"] or "none" for row in own)
-            lines.append([name, str(len(own)), ends, read_as, _further(own, False), _further(own, True)])
-    header = ("planted head (its kind)", "n", "right", "the planted head is read as")
+            heads = str(len({row["head"] for row in own}))
+            lines.append([name, heads, right, read_as, _further(own, False), _further(own, True)])
+    header = ("planted head (its kind)", "heads", "right", "the planted head is read as")
     return generated_parts.table((*header, "further heads with a kind", "further undecided heads"), lines)
 
 
@@ -270,9 +271,19 @@ def _counted(found: Iterable[str]) -> str:
 
 def _further(rows: Sequence[Mapping[str, Any]], undecided: bool) -> str:
     """How many plants come with further heads, undecided or of a kind, and which heads how often."""
-    found = [[head for head, kind in row["further"].items() if (kind == UNDECIDED) == undecided] for row in rows]
+    found = [
+        [
+            head if undecided else f"{head} {kind}"
+            for head, kind in row["further"].items()
+            if (kind == UNDECIDED) == undecided
+        ]
+        for row in rows
+    ]
     heads = [head for own in found for head in own]
-    return f"{len(heads)} in {sum(map(bool, found))} of {len(rows)}: {_counted(heads)}" if heads else "none"
+    if not heads:
+        return "none"
+    kinds = "" if undecided else f" ({_counted(head.split()[1] for head in heads)})"
+    return f"{len(heads)} in {sum(map(bool, found))} of {len(rows)}{kinds}: {_counted(heads)}"
 
 
 def means_table(rows: Sequence[Mapping[str, Any]]) -> str:

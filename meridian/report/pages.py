@@ -51,15 +51,17 @@ def of(folder: Path, title: str) -> FolderPage:
 def write(folder: Path, say: Callable[[str], Any]) -> None:
     """report.html in a folder that has a page, and a line: where it is, or which result cannot be read and keeps it away.
 
-    What was measured is written by then, so a page that cannot be drawn ends no command.
+    What was measured is written by then, so a result that cannot be read, or a disk that refuses, does not end the command.
     """
-    if kind_of(folder) is None:
-        return
-    from meridian.report import folder_page
-
     try:
-        path = folder_page.write(of(folder, "/".join(folder.resolve().parts[-2:])), folder)
+        if kind_of(folder) is not None:
+            say(f"Report {draw(folder)}")
     except UserError as error:
         say(f"No report: {error}")
-    else:
-        say(f"Report {path}")
+
+
+def draw(folder: Path) -> Path:
+    """report.html in a folder that has a page; returns its path. UserError if a result cannot be read or the disk refuses."""
+    from meridian.report import folder_page
+
+    return folder_page.write(of(folder, "/".join(folder.resolve().parts[-2:])), folder)

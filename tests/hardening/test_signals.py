@@ -88,10 +88,10 @@ def test_the_second_one_ends_the_process_where_it_stands() -> None:
 
 
 def ended(script: str) -> tuple[int, str, str]:
-    """(exit code, output, errors) of a script to whose first lines Ctrl-C is taken over."""
+    """(exit code, output, errors) of a script that takes Ctrl-C over first, and ends before a sleep of a minute."""
     script = f"import atexit, interruption, os, signal, sys, time\ninterruption.take_over()\n{script}"
     finished = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script], cwd=ROOT, check=False, capture_output=True, text=True, timeout=30
     )
     return finished.returncode, finished.stdout, finished.stderr
 
@@ -117,7 +117,7 @@ def test_inside_an_import_it_is_raised_once_that_is_over_and_the_second_ends_the
     (tmp_path / "slow_to_import.py").write_text(module)
     script = (
         f"sys.path.insert(0, {str(tmp_path)!r})\nwith interruption.caught():\n"
-        "    try:\n        import slow_to_import; time.sleep(20); print('never')\n"
+        "    try:\n        import slow_to_import; time.sleep(60); print('never')\n"
         "    except KeyboardInterrupt:\n        sys.exit(interruption.say())\n"
     )
     assert ended(script) == (interruption.CODE, "imported\n" if presses == 1 else "", SAID)
@@ -127,7 +127,7 @@ def test_one_that_python_drops_inside_a_finalizer_is_raised_again() -> None:
     script = (
         f"class Freed:\n    def __del__(self):\n        {PRESSED}\n"
         "with interruption.caught():\n"
-        "    try:\n        Freed(); time.sleep(20); print('never')\n"
+        "    try:\n        Freed(); time.sleep(60); print('never')\n"
         "    except KeyboardInterrupt:\n        sys.exit(interruption.say())\n"
     )
     assert ended(script) == (interruption.CODE, "", SAID)

@@ -17,6 +17,7 @@ from meridian.report import browsed_table, drift_page, folder_page, pages, sourc
 from meridian.report.browsed_table import BrowsedTable, TableCell
 from meridian.report.folder_page import FolderPage
 from meridian.report.sources import FieldSource
+from tests.commandline import command
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, show, wait
 from tests.result_samples import completed
 
@@ -179,14 +180,17 @@ def test_a_folder_without_such_results_has_no_page(tmp_path: Path) -> None:
         pages.of(tmp_path, "nothing")
 
 
-def test_a_page_that_cannot_be_drawn_is_a_line_and_ends_nothing(tmp_path) -> None:
+@pytest.mark.parametrize("name", ["fair/184_ranking.json", "101_padding.json", "171_position.json", "manifest-w1.json"])
+def test_a_page_that_cannot_be_drawn_is_a_line_where_it_was_measured_and_a_refusal_for_figures(name, tmp_path) -> None:
     said: list[str] = []
     pages.write(tmp_path, said.append)
     assert said == [] and not list(tmp_path.iterdir())
-    (tmp_path / "fair").mkdir()
-    (tmp_path / "fair" / "184_ranking.json").write_text("{")
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("{")
     pages.write(tmp_path, said.append)
-    assert len(said) == 1 and said[0].startswith("No report: ") and "184_ranking.json" in said[0]
+    assert len(said) == 1 and said[0].startswith("No report: ") and Path(name).name in said[0]
+    outcome = command("figures", f"from={tmp_path}")
+    assert (outcome.code, outcome.errors.count("\n")) == (2, 1) and Path(name).name in outcome.errors
     assert not (tmp_path / "report.html").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -129,11 +130,19 @@ def test_planted_heads_are_named_first_and_shams_name_none():
     assert len(plants) == 50  # no plant is counted twice
 
 
-def test_planted_heads_stay_in_the_model_as_it_is_and_shams_name_none_that_does():
+def test_shams_name_no_head_that_stays_in_the_model_as_it_is_and_what_is_named_besides_is_counted():
     (intact,) = [row for row in STORED["data"]["heads"] if row["plant"] == geometry_plants.INTACT]
     rows = [row for row in STORED["data"]["heads"] if row["plant"] != geometry_plants.INTACT]
-    assert {row["head"] for row in rows} <= {*intact["stayed"]}
-    assert not {head for row in rows if row["plant"] == "sham" for head in row["further"]} & {*intact["stayed"]}
+    shams = [row for row in rows if row["plant"] == "sham"]
+    assert not {head for row in shams for head in row["further"]} & {*intact["stayed"]}
+    assert sum(not row["further"] for row in shams) == 5  # by the stricter rule, as the page says
+    for plant, most in (
+        ("persona", {"trait": 13}),
+        ("wording", {"both": 20, "trait": 15, "method": 1}),
+        ("sham", {"both": 1}),
+    ):
+        kinds = Counter(kind for row in rows if row["plant"] == plant for kind in row["further"].values())
+        assert {kind: count for kind, count in kinds.items() if kind != trace.UNDECIDED} == most, plant
 
 
 def test_plants_are_traced_as_they_ship():
