@@ -401,8 +401,7 @@ def test_a_command_without_a_line_in_the_table_is_named() -> None:
         ),
         (
             "docter",
-            "docter is not a command; use check, compare, contamination, doctor, drift, figures, gate, judge, serve, shadow, "
-            "verify, or settings as key=value",
+            f"docter is not a command; use {', '.join(commandline.WORDS)}, or settings as key=value",
         ),
         (
             "task.bos=maybe",
