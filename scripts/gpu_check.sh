@@ -24,6 +24,7 @@ LOG=$RESULTS/$NAME.txt
 SCRATCH=$(mktemp -d)
 trap 'rm -rf "$SCRATCH"' EXIT
 mkdir -p "$RESULTS"
+: > "$LOG" # there before the first part is over, when it is copied
 failed=0
 
 part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and say how it ended
