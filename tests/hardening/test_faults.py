@@ -14,6 +14,7 @@ from unittest import mock
 
 import filelock
 import pytest
+import torch
 
 import results_io
 import run
@@ -204,6 +205,8 @@ def test_a_hundred_kills_at_random_moments_leave_equal_bytes(results, tmp_path) 
     for attempt in range(20 * KILLS):
         child = os.fork()
         if child == 0:
+            # torch makes a fork's thread pool anew at its first use, and two threads at once fail there ("Invalid thread pool!").
+            torch.set_num_threads(torch.get_num_threads())
             outcome = command(*line)
             said.write_text(outcome.errors)
             os._exit(outcome.code)
