@@ -72,7 +72,7 @@ $(DEV): $(RUN)
 lock:
 	$(PYTHON) -m venv --clear .venv-lock
 	.venv-lock/bin/python $(INSTALL) uv
-	.venv-lock/bin/python -m scripts.lock
+	.venv-lock/bin/python -m scripts.pin_versions
 	rm -r .venv-lock
 
 clean:

@@ -75,7 +75,7 @@ def command(context: RunContext) -> int:
         raise UserError(
             f"check is about rows of yours, and task={asked['name']} draws its own; run it with task={FILE}"
         )
-    from meridian import file_task, tier_needs
+    from meridian import file_task, tier_minimums
 
     file_task.options_of(asked)
     _require_not_read(context.settings["check"]["left_out"], asked)
@@ -110,8 +110,8 @@ def command(context: RunContext) -> int:
         say("No run is possible: name companions that can serve, or none")
         return IMPOSSIBLE
     usable = min(usable, context.settings["measurement"]["companions"])
-    have = tier_needs.had(examined.dealt.examples, context.settings["prompts"], usable)
+    have = tier_minimums.had(examined.dealt.examples, context.settings["prompts"], usable)
     shares, preset = examined.reader.options.shares, context.settings.get("preset")
-    for sentence in tier_needs.sentences(tier_needs.needs(context.settings), have, shares, preset):
+    for sentence in tier_minimums.sentences(tier_minimums.needs(context.settings), have, shares, preset):
         say(sentence)
     return 0

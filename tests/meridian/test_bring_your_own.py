@@ -14,7 +14,7 @@ import meridian
 from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Role, head
 from circuits.tasks import file
-from meridian import in_process, tier_needs
+from meridian import in_process, tier_minimums
 from results_io import UserError
 from tests.circuits.file_rows import FRAMES, as_csv, as_jsonl, ioi_rows
 from tests.commandline import ROOT, Outcome, command, started
@@ -351,40 +351,40 @@ def test_larger_wordings_are_of_tasks_that_draw_their_prompts(place) -> None:
 
 
 def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None:
-    every = tier_needs.needs(started().settings)
+    every = tier_minimums.needs(started().settings)
     asked = {(need.tier, need.what): need.least for need in every}
     assert asked == {
-        (1, tier_needs.EVALUATION): 10,
-        (1, tier_needs.CLUSTERS): 2,
-        (2, tier_needs.EVALUATION): 90,
-        (3, tier_needs.EVALUATION): 30,
-        (3, tier_needs.TEMPLATES): 2,
-        (3, tier_needs.SMALLEST): 10,
-        (4, tier_needs.EVALUATION): 255,
-        (4, tier_needs.HELD_OUT): 90,
-        (4, tier_needs.WORDINGS): 6,
-        (4, tier_needs.COMPANIONS): 2,
+        (1, tier_minimums.EVALUATION): 10,
+        (1, tier_minimums.CLUSTERS): 2,
+        (2, tier_minimums.EVALUATION): 90,
+        (3, tier_minimums.EVALUATION): 30,
+        (3, tier_minimums.TEMPLATES): 2,
+        (3, tier_minimums.SMALLEST): 10,
+        (4, tier_minimums.EVALUATION): 255,
+        (4, tier_minimums.HELD_OUT): 90,
+        (4, tier_minimums.WORDINGS): 6,
+        (4, tier_minimums.COMPANIONS): 2,
     }
     have = {
-        tier_needs.EVALUATION: 90,
-        tier_needs.HELD_OUT: 40,
-        tier_needs.TEMPLATES: 2,
-        tier_needs.SMALLEST: 10,
-        tier_needs.WORDINGS: 1,
-        tier_needs.COMPANIONS: 0,
-        tier_needs.CLUSTERS: 90,
+        tier_minimums.EVALUATION: 90,
+        tier_minimums.HELD_OUT: 40,
+        tier_minimums.TEMPLATES: 2,
+        tier_minimums.SMALLEST: 10,
+        tier_minimums.WORDINGS: 1,
+        tier_minimums.COMPANIONS: 0,
+        tier_minimums.CLUSTERS: 90,
     }
-    assert tier_needs.reached(every, have) == 3
-    assert tier_needs.reached(every, {**have, tier_needs.EVALUATION: 89}) == 1
-    assert tier_needs.reached(every, {**have, tier_needs.EVALUATION: 9}) == 0
-    assert tier_needs.reached(every, {**have, tier_needs.TEMPLATES: 1}) == 2
-    assert tier_needs.reached(every, dict.fromkeys(have, 1000)) == 4
-    (_, four) = tier_needs.sentences(every, have, file.SHARES)
+    assert tier_minimums.reached(every, have) == 3
+    assert tier_minimums.reached(every, {**have, tier_minimums.EVALUATION: 89}) == 1
+    assert tier_minimums.reached(every, {**have, tier_minimums.EVALUATION: 9}) == 0
+    assert tier_minimums.reached(every, {**have, tier_minimums.TEMPLATES: 1}) == 2
+    assert tier_minimums.reached(every, dict.fromkeys(have, 1000)) == 4
+    (_, four) = tier_minimums.sentences(every, have, file.SHARES)
     assert four.startswith(
         "tier 4 needs 255 evaluation rows (has 90; S3), 90 held-out rows (has 40; C16, C30), 6 wordings (has 1;"
     )
     assert "so about 330 rows more" in four  # (255 - 90) / .5
-    told = tier_needs.sentences(every, have, file.SHARES, {"name": "quick", "ceiling": 2})
+    told = tier_minimums.sentences(every, have, file.SHARES, {"name": "quick", "ceiling": 2})
     assert told == [
         "tiers: these rows allow tier 2 of 4 at most; whether it is reached, the verdicts say",
         "preset quick certifies tier 2 at most; leave it out for a higher one",
@@ -392,9 +392,9 @@ def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None
 
 
 def test_a_setting_that_a_gate_reads_changes_what_a_tier_needs() -> None:
-    every = tier_needs.needs(started("calibration.s3.min_prompts=300", "calibration.c17.min_tasks_gate=5").settings)
+    every = tier_minimums.needs(started("calibration.s3.min_prompts=300", "calibration.c17.min_tasks_gate=5").settings)
     asked = {(need.tier, need.what): need.least for need in every}
-    assert asked[4, tier_needs.EVALUATION] == 300 and asked[4, tier_needs.COMPANIONS] == 4
+    assert asked[4, tier_minimums.EVALUATION] == 300 and asked[4, tier_minimums.COMPANIONS] == 4
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Write constraints.txt: every package that .[dev] brings, in sections, with the hashes of all files of its release.
 
-python -m scripts.lock          the newest version of everything that pyproject.toml allows (what `make lock` runs)
-python -m scripts.lock --keep   the versions that are pinned, with their hashes anew
+python -m scripts.pin_versions          the newest version of everything that pyproject.toml allows (what `make lock` runs)
+python -m scripts.pin_versions --keep   the versions that are pinned, with their hashes anew
 
 uv resolves for every system and every Python from 3.11 on, so that one file holds on all of them. What builds of torch bring is
 left out: constraints-torch.txt pins torch, without hashes, since a machine chooses its own build.
