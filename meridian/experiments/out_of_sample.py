@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ import results_io
 from calibrations import calibrate, certificate
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Release, Rules
 from circuits import measure, models, planted, tasks
 from circuits.circuit import Circuit
 from circuits.models import Model
@@ -161,8 +163,16 @@ def row(told: ConstructionDeclaration, place: int, config: Mapping[str, Any], fo
         "heads": len(one.circuit.heads),
         "tier": tier,
         "met": tier <= told.highest_tier if told.highest_tier is not None else tier >= (told.lowest_tier or 0),
+        "rules": judging_rules(),
         "blocked_by": [{name: gate[name] for name in ("metric", "verdict", "reason", "split")} for gate in blocking],
     }
+
+
+def judging_rules() -> str:
+    """The released rules whose code judges here: "0.11", or "changed from 0.11" if a file of that code differs."""
+    released = Release.read()
+    now = Rules(released.rules.settings, code_digest.of_each("rules"))
+    return f"changed from {released.version}" if now.differences(released.rules) else released.version
 
 
 def certified(one: Construction, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -229,6 +239,8 @@ def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"true and complete at tier {BELOW} or above: {sum(one['tier'] >= BELOW for one in true)} of {len(true)}"
         )
+    under = Counter(one["rules"] for one in rows)
+    lines.append(f"judged under rules {', '.join(f'{version}: {count}' for version, count in under.most_common())}")
     same = permutations(rows)
     if same:
         lines.append(f"roles renamed, same tier: {sum(same.values())} of {len(same)}")
@@ -251,8 +263,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         bound = f"≥ {one['lowest_tier']}" if one["highest_tier"] is None else f"≤ {one['highest_tier']}"
         tier = str(one["tier"]) if one["met"] else f"**{one['tier']} !**"
         blocks = ", ".join(dict.fromkeys(gate["metric"] for gate in one["blocked_by"]))
-        lines.append([_words(one["name"]), one["kind"], one["truth"].replace("_", " and "), bound, tier, blocks or "–"])
-    return generated_parts.table(("construction", "class", "truth", "declared", "tier", "blocked by"), lines)
+        truth = one["truth"].replace("_", " and ")
+        lines.append([_words(one["name"]), one["kind"], truth, bound, tier, blocks or "–", one["rules"]])
+    return generated_parts.table(("construction", "class", "truth", "declared", "tier", "blocked by", "rules"), lines)
 
 
 def _words(name: str) -> str:
@@ -260,13 +273,40 @@ def _words(name: str) -> str:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its table anew."""
+    """Keep the experiment's result beside the page, and write its table anew.
 
-    def content(data: Mapping[str, Any]) -> str:
-        rows = data["constructions"]
-        return generated_parts.listed(sentences(rows), table(rows))
+    A run of some constructions (`experiment.only`) replaces their rows; the others stay as they were kept, each with the rules
+    that it was judged under.
+    """
+    kept, found = page.parent / "validation" / FILE, results_io.read(results / FILE)
+    if found["subject"]["settings"]["only"]:
+        results_io.write(kept, with_kept(results_io.read(kept), found))
+    else:
+        results_io.write_text(kept, (results / FILE).read_text())
+    rows = results_io.read(kept)["data"]["constructions"]
+    generated_parts.update(page, {"out of sample": generated_parts.listed(sentences(rows), table(rows))})
 
-    generated_parts.update_with_result(page, "out of sample", results / FILE, content)
+
+def with_kept(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The result `found` with the rows of `kept` that it has not, in the order of the experiment's configuration.
+
+    UserError if the two were measured with other settings, apart from which constructions were asked for.
+    """
+    before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
+    if before != now:
+        differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        raise UserError(
+            f"the kept result has other settings ({', '.join(differs)}) than this run of some constructions; run all of them"
+        )
+    rows = {one["name"]: one for result in (kept, found) for one in result["data"]["constructions"]}
+    declared = config_files.plain(config_files.read(CONFIGS / "experiment" / "out_of_sample.yaml"))["constructions"]
+    ordered = [rows[name] for name in declared if name in rows]
+    return {
+        **found,
+        "subject": {**found["subject"], "settings": now},
+        "n": {"constructions": len(ordered)},
+        "data": {"constructions": ordered, "permutations": permutations(ordered)},
+    }
 
 
 if __name__ == "__main__":

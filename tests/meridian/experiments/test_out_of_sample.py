@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+import results_io
+from calibrations.rules import Release
 from circuits import planted
 from meridian import config_files, overrides
 from meridian.experiments import out_of_sample
@@ -105,8 +108,52 @@ def test_prompts_of_a_construction_do_not_depend_on_which_others_are_run(monkeyp
     assert seen == {name: names.index(name) for name in only}
 
 
+def test_a_run_of_some_keeps_the_rows_of_the_others_with_the_rules_that_judged_them(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- out of sample -->\n<!-- /out of sample -->\n")
+    (tmp_path / "validation").mkdir()
+    for rules, names, tier in (("0.1", ["many_small", "one_head"], 2), ("0.2", ["all_heads", "one_head"], 1)):
+        rows = [{**_whole_row(name), "tier": tier, "rules": rules} for name in names]
+        config = {"experiment": {**CONFIG, "only": None if rules == "0.1" else names}}
+        results_io.write(tmp_path / out_of_sample.FILE, out_of_sample.document(rows, config))
+        out_of_sample.update(tmp_path, page)
+    kept = results_io.read(tmp_path / "validation" / out_of_sample.FILE)["data"]["constructions"]
+    assert [(one["name"], one["tier"], one["rules"]) for one in kept] == [
+        ("all_heads", 1, "0.2"),
+        ("one_head", 1, "0.2"),
+        ("many_small", 2, "0.1"),
+    ]
+    assert "- judged under rules 0.2: 2, 0.1: 1\n" in page.read_text()
+    assert "| many small | many small heads | true and complete | ≥ 3 | **2 !** | – | 0.1 |" in page.read_text()
+    other = {"experiment": {**CONFIG, "only": ["one_head"], "seed": 1}}
+    results_io.write(tmp_path / out_of_sample.FILE, out_of_sample.document([_whole_row("one_head")], other))
+    with pytest.raises(UserError, match=r"has other settings \(seed\) than this run"):
+        out_of_sample.update(tmp_path, page)
+
+
+def test_a_row_says_which_rules_judged_it(monkeypatch):
+    released = Release.read()
+    assert out_of_sample.judging_rules() == released.version
+    code = {**released.rules.code, "calibrations/rules.py": "0" * 12}
+    monkeypatch.setattr(out_of_sample.code_digest, "of_each", lambda stored: code)
+    assert out_of_sample.judging_rules() == f"changed from {released.version}"
+
+
+def _whole_row(name):
+    told = FOUND[name].declaration
+    return {**asdict(told), "heads": 7, "tier": 1, "met": told.lowest_tier is None, "blocked_by": [], "rules": "0.1"}
+
+
 def _row(told):
-    return {"name": told.name, "truth": told.truth, "tier": 0, "met": True, "same_tier_as": None, "blocked_by": []}
+    return {
+        "name": told.name,
+        "truth": told.truth,
+        "tier": 0,
+        "met": True,
+        "same_tier_as": None,
+        "blocked_by": [],
+        "rules": "0.1",
+    }
 
 
 def _context(folder, experiment) -> Any:
