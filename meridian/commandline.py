@@ -69,6 +69,8 @@ GROUPED = " looks like a config group override, but config group "  # after it
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
 USER_ERROR, CRASHED = 2, 1  # exit codes
+NOT_THERE = re.compile(r"Key '([^']+)' is not in struct")  # as OmegaConf says it
+REFERRED = re.compile(r"Interpolation key '([^']+)' not found")  # likewise
 LISTED = 20  # of more choices a refusal names those that are spelled alike
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 FLAGS = {  # of Hydra
@@ -117,6 +119,8 @@ def _argument(text: str) -> str:
     key, _, value = text.partition("=")
     if text in WORDS:
         return f"command={text}"
+    if key.lstrip("+") in GROUPS - {"calibration"} and value.startswith(("[", "{")):
+        raise _not_one_name(key.lstrip("+"), value)
     if key in FOLDERS or key.endswith(".path"):
         return f"{key}={path(value)}"
     if key in LISTS:
@@ -131,6 +135,18 @@ def _argument(text: str) -> str:
     elif not value:
         return text
     return f"{key}={value if value.isascii() or value.startswith(STRUCTURED) else _quoted(value)}"
+
+
+def _not_one_name(group: str, value: str) -> UserError:
+    """The refusal of a list or a section where a group of the configuration takes the name of one of its files."""
+    typed = ranges.shown(f"{group}={value}")
+    if value.startswith("{"):
+        return UserError(
+            f"{typed} is a section, and {group} takes a name; write {group}=NAME, and settings as {group}.key=value"
+        )
+    return UserError(
+        f"{typed} is a list, and {group} takes one name; write {group}=NAME, or -m {group}=A,B for a run of each"
+    )
 
 
 def as_typed(given: Sequence[str]) -> list[str]:
@@ -346,6 +362,11 @@ def sentence(error: Exception) -> str:
         return str(overrides.unknown(key))
     if GROUPED in text:  # name@package=value
         return str(overrides.unknown(text.split(maxsplit=2)[1].partition("=")[0]))
+    if missing := NOT_THERE.match(text):
+        return str(overrides.unknown(missing[1]))
+    if missing := REFERRED.match(text):
+        name = ranges.shown(missing[1])
+        return f"${{{name}}} stands for the value of a setting, and {name} is not one; write the value, or the name of a setting"
     if text.startswith(MERGING):
         return f"{ranges.shown(text.removeprefix(MERGING))} is of another kind than the setting; write what configs/ has there"
     return text.partition(" full_key:")[0]

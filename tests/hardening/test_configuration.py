@@ -118,13 +118,13 @@ def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sent
         ("++calibration.c11.new=1", "calibration.c11.new is not a setting"),
         ("~seed", "~seed takes a setting away that a run reads; write seed=value, or leave it out"),
         ("~task", "~task takes a setting away that a run reads; write task=value, or leave it out"),
-        ("seed=${nothing}", "Interpolation key 'nothing' not found"),
+        ("seed=${nothing}", "${nothing} stands for the value of a setting, and nothing is not one; write the value"),
         ("seed=???", "seed=None is not a whole number; write one, for example seed=0"),
         (
             "measurement.battery.circuit={x: 1}",
             "measurement.battery.circuit={x: 1} is of another kind than the setting",
         ),
-        ("certificate=[nan]", "certificate=[nan] is not understood; write key=value"),
+        ("certificate=[nan]", "certificate=[nan] is a list, and certificate takes one name"),
         (f"seed={'9' * 5000}", "seed=99999999"),
         (f"calibration.c30.seeds={'[' * 300}{']' * 300}", "calibration.c30.seeds=[[[["),
         ("seed=(", "seed=( is not understood; write key=value, a list as [a,b]"),
@@ -134,6 +134,20 @@ def test_what_is_no_setting_is_one_sentence(setting, sentence, only_started) -> 
     outcome = command(setting)
     assert (outcome.code, outcome.output, outcome.errors.count("\n")) == (USER_ERROR, "", 1)
     assert outcome.errors.startswith(sentence) and not PARSER.search(outcome.errors) and len(outcome.errors) < LONGEST
+
+
+@pytest.mark.parametrize("group", sorted(overrides.GROUPS - {"calibration"}))
+def test_a_group_that_gets_a_list_or_a_section_says_that_it_takes_one_name(group, only_started) -> None:
+    assert command(f"{group}=[a,b]") == Outcome(
+        USER_ERROR,
+        "",
+        f"{group}=[a,b] is a list, and {group} takes one name; write {group}=NAME, or -m {group}=A,B for a run of each\n",
+    )
+    assert command(f"+{group}={{name: a}}") == Outcome(
+        USER_ERROR,
+        "",
+        f"{group}={{name: a}} is a section, and {group} takes a name; write {group}=NAME, and settings as {group}.key=value\n",
+    )
 
 
 @pytest.mark.sampled(9)
