@@ -17,7 +17,7 @@ from typing import Any
 
 from calibrations.calibrate import OF_ROWS, PRECONDITIONS, Documents
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.certificate_tier import under
+from calibrations.tier_words import under
 from calibrations.evidence import PRIMARY
 from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations.certificate_row import CertificateRow, rows_of
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from calibrations.number_format import number
 from calibrations.rules import Standing
 from calibrations.worst_groups import GroupCompleteness, LeftOutGroup, WorstGroups

@@ -9,7 +9,7 @@ from typing import Any
 import results_io
 from calibrations import claims_tried
 from calibrations.calibrate import MULTIPLICITY, section
-from calibrations.certificate_tier import tier_name
+from calibrations.tier_words import tier_name
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import adjusted_p

@@ -11,7 +11,7 @@ import pandas as pd
 
 from calibrations import certificate, claims_tried, summary
 from calibrations.certificate_row import CertificateRow, calibrations_of
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from calibrations.claimed_nodes import ClaimedNode
 from calibrations.claimed_nodes import names as claimed_names
 from calibrations.claims_tried import ClaimsTried

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from calibrations.certificate_row import CertificateRow, MetricRow, calibrations_of
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from calibrations.rules import Standing
 from meridian.figures import colours
 

@@ -20,7 +20,7 @@ from jaxtyping import Float
 import results_io
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import MetricRow
-from calibrations.certificate_tier import tier_name
+from calibrations.tier_words import tier_name
 from calibrations.evidence import Head
 from calibrations.statistics import overlap_p
 from meridian import overrides

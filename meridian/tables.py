@@ -23,7 +23,7 @@ import results_io
 import shown_text
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
 from calibrations.worst_groups import WorstGroups

@@ -53,7 +53,7 @@ DEPENDS_ON_CIRCUIT = False
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for permutations too few to reach alpha, or a number that has to be positive and is not."""
+    """UserError for permutations too few to reach alpha, prompts too few for neighbours, or a number that has to be positive."""
     own = settings["ocse"]
     if not 0 < own["alpha"] < 1:
         raise UserError(f"measurement.ocse.alpha={own['alpha']} is no level; use a number between 0 and 1")
@@ -63,13 +63,19 @@ def check(settings: Mapping[str, Any]) -> None:
         **{name: own[name] for name in ("target_noise", "resolution", "residual_freedom")},
         **{
             f"nearest_neighbour.{name}": own["nearest_neighbour"][name]
-            for name in ("neighbours", "local", "most_heads")
+            for name in ("neighbours", "local", "most_heads", "most_prompts")
         },
         "bootstrap.refits": own["bootstrap"]["refits"],
     }
     for name, value in positive.items():
         if not value > 0:
             raise UserError(f"measurement.ocse.{name}={value} is not positive; use a number above 0")
+    nearest = own["nearest_neighbour"]
+    if nearest["most_prompts"] < 2 + nearest["neighbours"]:
+        raise UserError(
+            f"measurement.ocse.nearest_neighbour.most_prompts={nearest['most_prompts']} are too few for "
+            f"{nearest['neighbours']} neighbours; take at least {2 + nearest['neighbours']}"
+        )
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -118,12 +124,17 @@ def nearest_neighbour(
     prompts: PromptSet,
     settings: Mapping[str, Any],
 ) -> NearestNeighbour:
-    """The nearest-neighbour estimator, with fewer permutations because each costs a search."""
+    """The nearest-neighbour estimator, with fewer permutations because each costs a search.
+
+    It takes the first `most_prompts` prompts, which is a draw, as they stand in the order of their hashes: its time and memory
+    grow with the square of their number.
+    """
     own = settings["nearest_neighbour"]
+    taken = min(len(prompts), own["most_prompts"])
     return NearestNeighbour(
-        features,
-        target,
-        exchangeable_orders(prompts.clusters, own["permutations"], settings["seed"]),
+        features[:taken],
+        target[:taken],
+        exchangeable_orders(prompts.clusters[:taken], own["permutations"], settings["seed"]),
         alpha=settings["alpha"],
         resolution=settings["resolution"],
         neighbours=own["neighbours"],

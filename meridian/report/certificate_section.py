@@ -10,7 +10,7 @@ from typing import Any
 from calibrations import preconditions
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.certificate_tier import tier_name, tier_text
+from calibrations.tier_words import tier_name, tier_text
 from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.worst_groups import WorstGroups

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import results_io
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from meridian.report import judging_page
 from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder, suite_documents
 from results_io import UserError

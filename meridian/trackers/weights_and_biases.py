@@ -23,7 +23,7 @@ from filelock import FileLock
 
 import results_io
 from calibrations.certificate_row import rows_of
-from calibrations.certificate_tier import tier_name
+from calibrations.tier_words import tier_name
 from calibrations.rules import Standing
 from calibrations.worst_groups import COMPLETENESS, OUTSIDE, WorstGroups
 from meridian import figures, report, tables

@@ -88,7 +88,7 @@ SETTINGS: dict[str, Any] = {
         "target_noise": 0.01,
         "resolution": 1e-5,
         "residual_freedom": 5,
-        "nearest_neighbour": {"neighbours": 3, "permutations": 19, "local": 3, "most_heads": 2},
+        "nearest_neighbour": {"neighbours": 3, "permutations": 19, "local": 3, "most_heads": 2, "most_prompts": 1000},
         "bootstrap": {"refits": 6, "permutations": 19},
     },
     "attribution_patching": {

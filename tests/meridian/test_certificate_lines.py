@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from rich.console import Console
 
-from calibrations import certificate_tier
+from calibrations import tier_words
 from calibrations.number_format import number
 from calibrations.rules import RuleDifference, Standing
 from meridian import certificate_lines, commandline, reporter
@@ -37,7 +37,7 @@ def test_the_lines_say_tier_why_recipes_band_verdicts_command_and_path(finished,
     run = RunFolder.open(judged(finished, tmp_path / "run"))
     text = " ".join(" ".join(printed(run)).split())
     data, why = run.certificate["headline"]["data"], first_screen.why(run, rest="")
-    assert f" {certificate_tier.tier_text(run.certificate)} Data {data} Why {why} Faithfulness" in text
+    assert f" {tier_words.tier_text(run.certificate)} Data {data} Why {why} Faithfulness" in text
     assert "below" not in text
     by_recipe = run.companions("P.faithfulness")["by_method"]
     told = [

@@ -18,7 +18,7 @@ import pytest
 
 import results_io
 from calibrations.certificate_row import MetricRow
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from calibrations.number_format import number as format_number
 from calibrations.rules import Standing
 from calibrations.worst_groups import WorstGroups

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import meridian
 import results_io
-from calibrations.certificate_tier import tier_text
+from calibrations.tier_words import tier_text
 from meridian import report
 from meridian.commands import serve
 from meridian.run_folder import RunFolder

@@ -117,7 +117,7 @@ def test_forward_steps_name_the_heads_selected_and_those_pruned(own, arrays, mon
     target = arrays[1]
     blur, split = np.random.default_rng(1).standard_normal((2, N)) * target.std()
     planted(monkeypatch, {2: target + 0.6 * blur, 6: target / 2 + split / 2, 9: target / 2 - split / 2})
-    lenient = {"neighbours": 5, "permutations": 19, "local": 3, "most_heads": 4}
+    lenient = {"neighbours": 5, "permutations": 19, "local": 3, "most_heads": 4, "most_prompts": 1000}
     data = ocse.measure(with_settings(own, nearest_neighbour=lenient))
     for part in (data, data["nearest_neighbour"]):
         entered = [step["head"] for step in part["forward"]]
@@ -196,6 +196,23 @@ def test_settings_that_cannot_work_are_refused_beforehand() -> None:
     nearest = {**SETTINGS["nearest_neighbour"], "neighbours": 0}
     with pytest.raises(UserError, match=r"ocse\.nearest_neighbour\.neighbours=0"):
         ocse.check({"ocse": {**SETTINGS, "nearest_neighbour": nearest}})
+    few = {**SETTINGS["nearest_neighbour"], "most_prompts": SETTINGS["nearest_neighbour"]["neighbours"] + 1}
+    with pytest.raises(UserError, match=r"ocse\.nearest_neighbour\.most_prompts=\d+ are too few for \d+ neighbours"):
+        ocse.check({"ocse": {**SETTINGS, "nearest_neighbour": few}})
+
+
+def test_nearest_neighbours_are_sought_among_so_many_prompts_and_no_more(study) -> None:
+    """Without the bound 6,400 prompts took 6 GB and hours: both grow with the square of their number."""
+    prompts = study.prompts.select(study.subset(len(study.prompts)))
+    rng = np.random.default_rng(0)
+    features, target = rng.normal(size=(len(prompts), 3)), rng.normal(size=len(prompts))
+    most = len(prompts) - 2
+    settings = {**SETTINGS, "nearest_neighbour": {**SETTINGS["nearest_neighbour"], "most_prompts": most}}
+    bounded = ocse.nearest_neighbour(features, target, prompts, settings)
+    first = ocse.nearest_neighbour(features[:most], target[:most], prompts.select(range(most)), SETTINGS)
+    assert len(bounded.target) == most < len(prompts)
+    assert bounded.information((0, 1, 2), ()).tolist() == first.information((0, 1, 2), ()).tolist()
+    assert bounded.threshold((0, 1, 2), (0,)) == first.threshold((0, 1, 2), (0,))
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from calibrations import certificate, certificate_table, certificate_tier
+from calibrations import certificate, certificate_table, tier_words
 from calibrations.certificate import named_gates
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import RuleDifference, Standing
@@ -55,7 +55,7 @@ def test_released_rules_give_the_tier_its_name(level):
     folded = certify(RELEASED, level)
     name = RULES["names"][level].format(recipe="mean per template and position")
     assert (folded["tier"], folded["tier_name"]) == (level, name)
-    assert certificate_tier.tier_text(folded) == f"Tier {level} of 4: {name}"
+    assert tier_words.tier_text(folded) == f"Tier {level} of 4: {name}"
     assert f"Tier {level} of 4: {name}" in printed(folded) and "\nrules: released 0.3\n" in printed(folded)
     assert f"<strong>Tier {level} of 4: {name}</strong><br>rules: released 0.3<br>" in notebook_certificate.html(folded)
 
@@ -89,7 +89,7 @@ def test_every_difference_is_shown():
 def test_an_older_certificate_that_says_nothing_of_its_rules_has_no_name_for_its_tier():
     older = {name: value for name, value in certify(RELEASED).items() if name != "rules"}
     assert older["tier_name"] == "certified"
-    assert certificate_tier.tier_name(older) == "under unknown rules"
-    assert certificate_tier.tier_text(older) == "Tier 4 of 4 under unknown rules"
-    assert certificate_tier.tier_text({**older, "tier": None, "tier_name": "absent"}) == "No tier: absent"
+    assert tier_words.tier_name(older) == "under unknown rules"
+    assert tier_words.tier_text(older) == "Tier 4 of 4 under unknown rules"
+    assert tier_words.tier_text({**older, "tier": None, "tier_name": "absent"}) == "No tier: absent"
     assert "rules: unknown" in printed(older)
