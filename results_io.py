@@ -169,10 +169,21 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming last through a loss of power, where the system lets a folder be written out."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -202,8 +213,11 @@ def read(path: Path, form: str | None = None) -> dict[str, Any]:
         raise ResultError(path, f"has result schema {_shown(str(version))}, expected {SCHEMA_VERSION}")
     if DIGEST not in document:
         raise NoDigestError(path)
-    line = DIGEST_LINE.search(text)  # as written: to the letter what `write` wrote
-    as_written = line is not None and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
+    line = DIGEST_LINE.search(
+        text
+    )  # as written: to the letter what `write` wrote, and no line like it in what is below
+    as_written = line is not None and line[1] == document[DIGEST]
+    as_written = as_written and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
     if not as_written or document[DIGEST] not in _sound:
         _require_sound(path, document, as_written)
     _require_name(path, document, form)
@@ -275,8 +289,7 @@ def fault(path: Path) -> str | None:
 def _text(path: Path) -> str:
     _require_file(path)
     try:
-        if (size := Path(path).stat().st_size) > MOST_BYTES:
-            raise ResultError(path, f"has {size} bytes, and {MOST_BYTES} are allowed")
+        _require_size(path)
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ResultError(path, f"is not readable JSON ({error})") from error
@@ -294,10 +307,17 @@ def _require_file(path: Path) -> None:
         raise ResultError(path, "is a folder, a pipe or a device and not a file")
 
 
+def _require_size(path: Path) -> None:
+    if (size := Path(path).stat().st_size) > MOST_BYTES:
+        raise ResultError(path, f"has {size} bytes, and {MOST_BYTES} are allowed")
+
+
 def file_digest(path: Path) -> str:
-    """Hex digest of a file's bytes: what `inputs_sha256` of a dependent result records."""
+    """Hex digest of a file's bytes: what `inputs_sha256` of a dependent result records. ResultError if it is too large."""
     _require_file(path)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    _require_size(path)
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def required(folder: Path, number: str) -> Path:
@@ -309,7 +329,9 @@ def required(folder: Path, number: str) -> Path:
 
 
 def find(folder: Path, number: str) -> Path | None:
-    """The file of result `number` in `folder`, or None."""
+    """The file of result `number` in `folder`, or None, also for what is no number."""
+    if not NUMBER.fullmatch(f"{number}_"):  # as a forged certificate may list it: "/x", "**"
+        return None
     matches = sorted(Path(folder).glob(f"{number}_*.json"))
     if len(matches) > 1:
         names = ", ".join(match.name for match in matches)

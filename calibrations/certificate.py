@@ -17,12 +17,12 @@ from typing import Any
 
 from calibrations.calibrate import OF_ROWS, PRECONDITIONS, Documents
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.tier_words import under
 from calibrations.evidence import PRIMARY
 from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
+from calibrations.tier_words import under
 from calibrations.worst_groups import STORED, named
 
 BEHAVIOUR = "P.behaviour"

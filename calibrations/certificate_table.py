@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations.certificate_row import CertificateRow, rows_of
-from calibrations.tier_words import tier_text
 from calibrations.number_format import number
 from calibrations.rules import Standing
+from calibrations.tier_words import tier_text
 from calibrations.worst_groups import GroupCompleteness, LeftOutGroup, WorstGroups
 
 STYLES = {

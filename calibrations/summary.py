@@ -9,10 +9,10 @@ from typing import Any
 import results_io
 from calibrations import claims_tried
 from calibrations.calibrate import MULTIPLICITY, section
-from calibrations.tier_words import tier_name
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import adjusted_p
+from calibrations.tier_words import tier_name
 
 KEPT = ("subject", "tier", "of", "ceiling", "p_certificate")
 FAITHFULNESS = "P.faithfulness"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ class _OneOfEach(yaml.SafeLoader):
     """Refuses a key that is there twice, of which YAML would silently keep the second."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := next((name for name, count in names.items() if count > 1), None):
             raise ValueError(f"the key {twice!r} is there twice")
         return super().construct_mapping(node, deep)
 

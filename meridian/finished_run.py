@@ -11,11 +11,11 @@ import pandas as pd
 
 from calibrations import certificate, claims_tried, summary
 from calibrations.certificate_row import CertificateRow, calibrations_of
-from calibrations.tier_words import tier_text
 from calibrations.claimed_nodes import ClaimedNode
 from calibrations.claimed_nodes import names as claimed_names
 from calibrations.claims_tried import ClaimsTried
 from calibrations.registry import CALIBRATIONS
+from calibrations.tier_words import tier_text
 from meridian import failure_carriers, figures, notebook_certificate, tables
 from meridian.figures.values import Figure
 from meridian.finding import Drawing, Finding

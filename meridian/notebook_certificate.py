@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from calibrations.certificate_row import CertificateRow, MetricRow, calibrations_of
-from calibrations.tier_words import tier_text
 from calibrations.rules import Standing
+from calibrations.tier_words import tier_text
 from meridian.figures import colours
 
 COLUMNS = ("title", "verdict", "estimate", "low", "high", "published_verdict", "why")

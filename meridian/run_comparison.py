@@ -20,9 +20,9 @@ from jaxtyping import Float
 import results_io
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import MetricRow
-from calibrations.tier_words import tier_name
 from calibrations.evidence import Head
 from calibrations.statistics import overlap_p
+from calibrations.tier_words import tier_name
 from meridian import overrides
 from meridian.figures import static
 from meridian.figures.heads import layer_head_map

@@ -23,9 +23,9 @@ import results_io
 import shown_text
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.tier_words import tier_text
 from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
+from calibrations.tier_words import tier_text
 from calibrations.worst_groups import WorstGroups
 from meridian import outside_effects, run_folder
 from meridian.figures import graph, heads

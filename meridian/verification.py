@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 import results_io
 from calibrations import certificate
 from calibrations.calibrate import ABOUT
+from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import commandline, config_files, file_task, integrity, overrides, stages
 from meridian.context import RunContext
 from meridian.run_folder import CERTIFICATE
@@ -89,6 +90,10 @@ class Verification:
         return found
 
     def _calibrations(self) -> int:
+        known = {PRECONDITIONS: PRECONDITIONS, **{name: module.NUMBER for name, module in CALIBRATIONS.items()}}
+        for name, number in self.certificate["inputs"].items():
+            if known.get(name) != number:
+                raise Break(f"{self.folder / CERTIFICATE} lists result {number} as calibration {name}, which it is not")
         numbers = sorted(self.certificate["inputs"].values())
         for number in numbers:
             for read, digest in self.document(number)["inputs_sha256"].items():
@@ -107,7 +112,7 @@ class Verification:
 
     def _folded(self) -> str:
         """Break if the calibrations, folded anew under the rules of the run, give another tier, gate or row than it says."""
-        what = "whether the calibrations give this tier"
+        what = f"whether the calibrations give tier {self.certificate['tier']}"
         if "behaviour" in self.certificate:
             return self._not_checked(what, UserError("the heads of failures are part of it"))
         try:

@@ -154,6 +154,8 @@ def test_find_by_number(tmp_path) -> None:
     assert results_io.find(tmp_path, "E1b").name == "E1b_method_invariance.json"
     assert results_io.find(tmp_path, "2") is None
     assert results_io.find(tmp_path, "1") is None
+    for forged in ("/x", "**", "[", "../02", "02/..", "0*", ""):
+        assert results_io.find(tmp_path, forged) is None
 
 
 def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
@@ -166,6 +168,20 @@ def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
 def test_a_table_of_an_experiment_under_the_name_of_another_is_refused(tmp_path) -> None:
     results_io.write(path := tmp_path / "V4_out_of_sample.json", {**DOCUMENT, "number": "V5", "kind": "experiment"})
     with pytest.raises(ResultError, match="is result V5 under the name of V4"):
+        results_io.read(path)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_line_like_that_of_the_digest_below_the_top_counts_for_nothing(known, tmp_path) -> None:
+    """It is the digest of all but itself; the real one is none, or that of a result that was read before and is sound."""
+    other, path = tmp_path / "01_baseline.json", tmp_path / "02_forged.json"
+    results_io.write(other, completed("01"))
+    digest = results_io.read(other)["content_sha256"] if known else []
+    before = f'{{\n "content_sha256":{json.dumps(digest)},\n  "x": {{\n'
+    after = '  "y": 1},\n  "number": "02",\n  "schema_version": 1\n}\n'
+    line = f'  "content_sha256": "{hashlib.sha256((before + after).encode()).hexdigest()}",\n'
+    path.write_text(before + line + after)
+    with pytest.raises(ResultError, match="was edited after it was written: its digest is of another content"):
         results_io.read(path)
 
 

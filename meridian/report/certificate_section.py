@@ -10,9 +10,9 @@ from typing import Any
 from calibrations import preconditions
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.tier_words import tier_name, tier_text
 from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
+from calibrations.tier_words import tier_name, tier_text
 from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
 from meridian.figures.names import in_sentence

@@ -23,8 +23,8 @@ from filelock import FileLock
 
 import results_io
 from calibrations.certificate_row import rows_of
-from calibrations.tier_words import tier_name
 from calibrations.rules import Standing
+from calibrations.tier_words import tier_name
 from calibrations.worst_groups import COMPLETENESS, OUTSIDE, WorstGroups
 from meridian import figures, report, tables
 from meridian.figures import plotly

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from circuits import claims, models
+from circuits import claims, models, yaml_file
 from circuits.circuit import Circuit
 from circuits.measure import Plan
 from results_io import UserError
@@ -42,6 +42,19 @@ def test_every_wrong_circuit_file_is_refused_in_one_sentence_within_seconds(plan
             pytest.fail(f"{name} is accepted")
         assert "\n" not in str(refused.value) and len(str(refused.value)) < LONGEST, name
         assert time.process_time() - began < SECONDS, name
+
+
+def test_a_file_of_many_keys_is_read_within_seconds(tmp_path) -> None:
+    """24,000 keys below the bound of size took 35 CPU seconds while each was counted among all."""
+    path = tmp_path / "mine.yaml"
+    path.write_text("\n".join(f"k{number}: 1" for number in range(20_000)))
+    assert path.stat().st_size < yaml_file.MOST_BYTES
+    began = time.process_time()
+    assert len(yaml_file.read(path)) == 20_000
+    assert time.process_time() - began < 10  # 3 on an idle core, 25 before
+    path.write_text(path.read_text() + "\nk19999: 2")
+    with pytest.raises(ValueError, match="the key 'k19999' is there twice"):
+        yaml_file.read(path)
 
 
 @pytest.mark.parametrize(

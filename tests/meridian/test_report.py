@@ -18,9 +18,9 @@ import pytest
 
 import results_io
 from calibrations.certificate_row import MetricRow
-from calibrations.tier_words import tier_text
 from calibrations.number_format import number as format_number
 from calibrations.rules import Standing
+from calibrations.tier_words import tier_text
 from calibrations.worst_groups import WorstGroups
 from meridian import figures, report
 from meridian.figures import colours

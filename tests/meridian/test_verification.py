@@ -101,6 +101,24 @@ def test_a_certificate_that_its_calibrations_do_not_give_is_a_break(copied, forg
     assert re.search(r"certificate.json has another \w+ than its calibrations give", first_break(copied))
 
 
+@pytest.mark.parametrize(
+    ("forged", "sentence"),
+    [
+        ({"inputs": {"C11": "02"}}, "lists result 02 as calibration C11, which it is not"),
+        ({"inputs": {"X1": "11"}}, "lists result 11 as calibration X1, which it is not"),
+        ({"inputs_sha256": {"/x": "0" * 64}}, "lacks result /x, which certificate.json was made from"),
+        ({"inputs_sha256": {"**": "0" * 64}}, "lacks result **, which certificate.json was made from"),
+    ],
+)
+def test_a_list_of_results_that_no_run_writes_is_a_break(copied, forged, sentence) -> None:
+    path = copied / "certificate.json"
+    document = results_io.read(path)
+    results_io.write(path, {**document, **{name: {**document[name], **added} for name, added in forged.items()}})
+    assert sentence in first_break(copied)
+    found = [f"result {number}" for number in forged.get("inputs_sha256", {})]
+    assert list(integrity.faults(copied)) == found
+
+
 @pytest.mark.slow
 def test_nothing_is_written(finished, tmp_path) -> None:
     before = {path: path.read_bytes() for path in finished.iterdir()}
@@ -268,7 +286,8 @@ def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> N
     )
     untyped = command("verify", f"from={copied}")
     assert untyped.code == 0, untyped.errors
-    left = f"whether the calibrations give this tier; {what}"  # the rules of another task are others
+    tier = results_io.read(copied / "certificate.json")["tier"]
+    left = f"whether the calibrations give tier {tier}; {what}"  # the rules of another task are others
     assert f"No break in what was checked; not checked: {left}. This" in untyped.output, untyped.output
 
 
