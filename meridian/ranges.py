@@ -20,8 +20,14 @@ ITEM = "[]"  # after the name of a list: each of its items
 INTERVAL = re.compile(r"(whole|number) ([\[(])(\S+), (\S+)([\])])")
 ANY = re.escape("*")
 CHOICE = "one of "
+GATE = re.compile(r"(P|[A-Z]\d+[a-z]?)\.[a-z_]+")  # a metric of a calibration, as certificates name it
 KINDS = {"text": (str,), "flag": (bool,), "plain": (str, bool, int, float)}
-WORDS = {"text": "text", "flag": "true or false", "plain": "one value"}
+WORDS = {
+    "gate": "a metric such as C11.bootstrap_faithfulness",
+    "text": "text",
+    "flag": "true or false",
+    "plain": "one value",
+}
 SHOWN = 60  # characters of a value in a sentence
 
 
@@ -29,7 +35,7 @@ SHOWN = 60  # characters of a value in a sentence
 class Range:
     """What a setting may be.
 
-    `kind` is whole, number, one of, any, or one of `KINDS`. `choices` are the words of `one of`. `low` and `high` are the
+    `kind` is whole, number, one of, gate, any, or one of `KINDS`. `choices` are the words of `one of`. `low` and `high` are the
     ends of a number's interval; `open_low` and `open_high` say that an end itself is outside. `own`: the setting's command
     refuses other values itself.
     """
@@ -49,7 +55,7 @@ class Range:
         text, unit, own = line["is"], line["unit"], line.get("own", False)
         if text.startswith(CHOICE):
             return cls("one of", unit, choices=tuple(text.removeprefix(CHOICE).split(", ")), own=own)
-        if text in (*KINDS, "any"):
+        if text in (*KINDS, "gate", "any"):
             return cls(text, unit, own=own)
         found = INTERVAL.fullmatch(text)
         if found is None:
@@ -62,6 +68,8 @@ class Range:
             return True
         if self.kind == "one of":
             return isinstance(value, str) and value in self.choices
+        if self.kind == "gate":
+            return isinstance(value, str) and GATE.fullmatch(value) is not None
         if self.kind in KINDS:
             return isinstance(value, KINDS[self.kind])
         if type(value) is not int and (self.kind == "whole" or type(value) is not float):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -13,6 +13,7 @@ import yaml
 import run
 from meridian import overrides, ranges
 from meridian.commandline import USER_ERROR
+from meridian.context import RunContext
 from results_io import UserError
 from tests.commandline import Outcome, command, started
 from tests.hardening.overrides import drawn
@@ -21,15 +22,27 @@ FEW, MANY = 6, 600
 PARSER = re.compile(
     r"Error\b|Exception|Traceback|omegaconf|hydra\.|full_key|object_type|expecting \{|mismatched|extraneous"
 )
+CHECKED_WHERE_USED = re.compile(  # texts without a range
+    r"(experiment|suite|geometry|judge|preset|tracker|gate|shadow|figures)\..*|"  # refused by their commands
+    r"(model|task)\..*|results|select|drift\.(corpus|demo\.snapshots\[\]\.(kind|name))|measurement\.left_out\[\]|"
+    r"calibration\..*\.(number|source|field|family|name|notes\[\])|"  # of a measurement, which may be one's own
+    r"calibration\.c13\.length_groups\[\]|certificate\.(names|data_reasons)\[\]"  # what groups and tiers are called; reasons
+)
 LONGEST = 700  # characters of a refusal
 NOT_OURS = {"hydra", "preset", "ranges.yaml"}  # launchers' own settings; other settings' values; the ranges themselves
 
 
 @pytest.fixture
-def only_started() -> Iterator[None]:
-    """Commands that end once their settings are accepted."""
-    with mock.patch.dict(run.COMMANDS, {name: lambda context: 0 for name in run.COMMANDS}):
-        yield
+def only_started() -> Iterator[list[RunContext]]:
+    """Commands that end once their settings are accepted: the contexts of those that were."""
+    accepted: list[RunContext] = []
+
+    def end(context: RunContext) -> int:
+        accepted.append(context)
+        return 0
+
+    with mock.patch.dict(run.COMMANDS, dict.fromkeys(run.COMMANDS, end)):
+        yield accepted
 
 
 def leaves(section: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -67,6 +80,12 @@ def test_every_number_in_configs_has_a_range_and_lies_in_it() -> None:
     assert outside == []
 
 
+def test_every_text_in_configs_has_a_range_or_is_checked_where_it_is_used() -> None:
+    """A new setting of a few words is declared in ranges.yaml, or one of these says why it is not."""
+    names = {name for name, value in shipped() if isinstance(value, str) and ranges.of(name) is None}
+    assert sorted(name for name in names if not CHECKED_WHERE_USED.fullmatch(name)) == []
+
+
 def test_every_range_is_that_of_some_setting() -> None:
     used = {ranges.of(name) for name, _ in shipped()}
     optional = {"model.intervention.heads[]", "model.intervention.kind", "model.intervention.reference[]"}
@@ -97,6 +116,10 @@ def test_every_range_is_that_of_some_setting() -> None:
         ("measurement.corruption.strategy=swap", "=swap is unknown; use noise, entity_swap, span_deletion"),
         ("measurement.battery.circuit=[mean,zerro]", " holds zerro is unknown; use zero, zero_raw, mean, mean_pooled, resample, "
          "noise"),
+        ("calibration.f59.convention=nonsense", "=nonsense is unknown; use absolute, signed"),
+        ("certificate.labels=nonsense", "=nonsense is not possible; use a metric such as C11.bootstrap_faithfulness (gate)"),
+        ("certificate.always_shown=[nonsense]", " holds nonsense is not possible; use a metric such as "
+         "C11.bootstrap_faithfulness (gate)"),
         ("engine.rows_per_forward=1e9", "=1000000000.0 is not a whole number; write one, for example "
          "engine.rows_per_forward=512"),
         ("engine.memory_mib=1e9", "=1000000000.0 is out of range; use a whole number of at least 1 and at most 100000000 (MiB)"),
@@ -206,19 +229,28 @@ def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None
         assert commandline.guarded(run.main, [text]) == USER_ERROR
 
 
-def refused_cleanly(line: tuple[str, ...]) -> str | None:
-    """None if a command line is accepted or refused in one sentence; otherwise what is wrong with it."""
+def out_of_range(settings: Mapping[str, Any]) -> list[str]:
+    """The settings that are not what their range says; `own` ones are refused by their command."""
+    found = [(name, value, ranges.of(name)) for name, value in leaves(settings, "")]
+    kept = ((name, value, one) for name, value, one in found if one and not one.own and value is not None)
+    return [name for name, value, one in kept if not isinstance(value, list) and value not in one]
+
+
+def refused_cleanly(line: tuple[str, ...], accepted: list[RunContext]) -> str | None:
+    """None if a command line is refused in one sentence, or accepted with values in their ranges; else what is wrong with it."""
+    accepted.clear()
     try:
         outcome = command(*line)
     except Exception as error:
         return f"{line}: {type(error).__name__}"
     if outcome.code == 0 and not outcome.errors:
-        return None
+        wrong = [name for context in accepted for name in out_of_range(context.settings)]
+        return f"{line} is accepted: {wrong}" if wrong or not accepted else None
     one = outcome.code == USER_ERROR and outcome.errors.count("\n") == 1 and len(outcome.errors) < LONGEST
     return None if one and not PARSER.search(outcome.errors) else f"{line}: {outcome}"
 
 
 @pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_drawn_command_lines_are_accepted_or_refused_in_one_sentence(number, only_started) -> None:
-    wrong = [said for line in drawn(number, seed=number) if (said := refused_cleanly(line))]
+    wrong = [said for line in drawn(number, seed=number) if (said := refused_cleanly(line, only_started))]
     assert wrong == []
