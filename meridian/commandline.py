@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach `guarded`, which makes one sentence of them
+os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guarded`, which makes one sentence of them
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
@@ -73,24 +73,20 @@ NOT_THERE = re.compile(r"Key '([^']+)' is not in struct")  # as OmegaConf says i
 REFERRED = re.compile(r"Interpolation key '([^']+)' not found")  # likewise
 LISTED = 20  # of more choices a refusal names those that are spelled alike
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
-FLAGS = {  # of Hydra
-    *(
-        "-m",
-        "--multirun",
-        "-h",
-        "--help",
-        "--hydra-help",
-        "--version",
-        "-c",
-        "--cfg",
-        "-i",
-        "--info",
-        "--resolve",
-        "-r",
-    ),
-    *("--run", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"),
-    *("--experimental-rerun", "-sc", "--shell-completion"),
+FLAGS = {  # of Hydra's options those that have a use here, and the words that may follow one
+    **dict.fromkeys(("-m", "--multirun", "-h", "--help", "--hydra-help", "--version"), ()),
+    **dict.fromkeys(("-c", "--cfg"), ("job", "hydra", "all")),
+    **dict.fromkeys(("-i", "--info"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
 }
+OF_HYDRA = re.compile(r"[+~]*hydra[./]")  # Hydra's own settings, of which these may be set:
+LAUNCHING = re.compile(
+    r"\+{0,2}hydra(/(launcher|sweeper|callbacks)|\.(launcher|sweeper|sweep)\.(?!.*_target_)[\w.]+)=.*", re.DOTALL
+)
+RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:\s*([^,}]*)(,)?")  # ${oc.env:NAME} or ${oc.env:NAME,default}
+FROM_ENVIRONMENT = "oc.env"
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
+SWEPT_RANGE = re.compile(r"range\(([^()]*)\)")
+MOST_RUNS = 10_000  # of one setting in a multirun
 USAGE_WIDTH = 120
 
 
@@ -98,6 +94,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
     Hydra has no bare words, no settings that imply others and no paths without quotes, so these are rewritten for it.
+    UserError for what Hydra would take and no run has a use for.
 
     `calibration=` selects calibrations, `a,b` as well as `[a,b]`. `method=` sets the search method and implies
     circuit=discovered. task=failures implies circuit=traced. A multirun with tracker=wandb gets one W&B group. A bare word
@@ -119,6 +116,8 @@ def _argument(text: str) -> str:
     key, _, value = text.partition("=")
     if text in WORDS:
         return f"command={text}"
+    if not (key in FOLDERS or key in LISTS or key.endswith(".path")):
+        _require_bounded(text)
     if key.lstrip("+") in GROUPS - {"calibration"} and value.startswith(("[", "{")):
         raise _not_one_name(key.lstrip("+"), value)
     if key in FOLDERS or key.endswith(".path"):
@@ -235,8 +234,8 @@ def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
 def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
     try:
         if typed is not None:
-            _require_readable(typed)
-            sys.argv = [sys.argv[0], *arguments(typed)]
+            _require_folder()
+            sys.argv = [sys.argv[0], *arguments(_readable(typed))]
         main()
     except JobEnded as job:
         with contextlib.suppress(UserError):  # a certificate cannot be read; its job said so
@@ -261,15 +260,76 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
     return 0
 
 
-def _require_readable(typed: Sequence[str]) -> None:
-    """UserError for an argument with signs that no setting has, or a flag that there is not."""
-    for text in typed:
+def _readable(typed: Sequence[str]) -> list[str]:
+    """The arguments with options first, as Hydra's parser wants them.
+
+    UserError for an argument with signs that no setting has, an option that there is not, or one without its word.
+    """
+    options, settings, rest = [], [], list(typed)
+    while rest:
+        text = rest.pop(0)
         if CONTROL.search(text):
             raise UserError(
                 f"{ranges.shown(text)} holds a control character or bytes that are not UTF-8; take them out"
             )
-        if text.startswith("-") and text.partition("=")[0] not in FLAGS:
+        if not text.startswith("-"):
+            settings.append(text)
+            continue
+        name, given, word = text.partition("=")
+        if name not in FLAGS or (given and not FLAGS[name]):
             raise UserError(f"{ranges.shown(text)} is no option; write settings as key=value, and -m for a multirun")
+        options.append(name)
+        if words := FLAGS[name]:
+            word = word if given else (rest.pop(0) if rest else "")
+            if word not in words:
+                raise UserError(
+                    f"{ranges.shown(f'{name} {word}'.strip())} is not possible; write {name} {' or '.join(words)}"
+                )
+            options.append(word)
+    return [*options, *settings]
+
+
+def _require_bounded(text: str) -> None:
+    """UserError for a setting of Hydra's own that is none of its launchers', for a value that Hydra would compute otherwise
+    than from a setting or a variable of the environment that is there, and for a multirun of too many runs."""
+    typed, name = ranges.shown(text), overrides.setting(text)
+    if OF_HYDRA.match(text) and not LAUNCHING.fullmatch(text):
+        raise UserError(
+            f"{typed} is a setting of Hydra itself; of those use hydra/launcher=, hydra.launcher., hydra.sweeper. and "
+            "hydra.sweep., as docs/scale-out.md does"
+        )
+    for resolver, variable, default in RESOLVER.findall(text):
+        if resolver != FROM_ENVIRONMENT:
+            raise UserError(
+                f"{typed} computes a value by {ranges.shown(resolver)}; write the value, or ${{oc.env:NAME}}"
+            )
+        if not default and variable not in os.environ:
+            raise UserError(
+                f"{typed} takes the value of {ranges.shown(variable)}, which the environment does not have; set it, or write "
+                "the value"
+            )
+    for inside in SWEPT_RANGE.findall(text):
+        if _numbers_in(inside) > MOST_RUNS:
+            raise UserError(
+                f"{name} is swept over {ranges.shown(inside)}, which are more than {MOST_RUNS} runs; take fewer"
+            )
+
+
+def _numbers_in(inside: str) -> float:
+    """How many numbers range(...) has in a multirun; 0 of what is none, which Hydra refuses."""
+    parts = [float(part) for part in inside.split(",") if NUMBER.fullmatch(part.strip())]
+    first, last, step = (0.0, *parts, 1.0)[-3:] if len(parts) < 2 else (*parts, 1.0)[:3]
+    return abs(last - first) / (abs(step) or 1.0) if parts else 0.0
+
+
+def _require_folder() -> None:
+    """UserError if the working directory is gone: no path can be found from there."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UserError(
+            f"the working directory cannot be used ({error.strerror}); change to a folder that is there"
+        ) from error
 
 
 def _in_the_run(error: BaseException) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
@@ -11,11 +14,11 @@ import pytest
 import yaml
 
 import run
-from meridian import overrides, ranges
+from meridian import commandline, overrides, ranges
 from meridian.commandline import USER_ERROR
 from meridian.context import RunContext
 from results_io import UserError
-from tests.commandline import Outcome, command, started
+from tests.commandline import ROOT, Outcome, command, started
 from tests.hardening.overrides import drawn
 
 FEW, MANY = 6, 600
@@ -223,10 +226,80 @@ def test_a_folder_may_have_any_name(name, only_started) -> None:
 
 @pytest.mark.parametrize("text", ["results=a\nb", "results=\x00", "task=\udcff", "--colour", "-x"])
 def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None:
-    from meridian import commandline
-
     with mock.patch.object(run, "main", side_effect=AssertionError), mock.patch("sys.argv", ["run.py"]):
         assert commandline.guarded(run.main, [text]) == USER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (("--run", "-m"), "--run is no option; write settings as key=value, and -m for a multirun"),
+        (("-m=1",), "-m=1 is no option"),
+        (("-cn", "ranges"), "-cn is no option"),
+        (("-cd", "x"), "-cd is no option"),
+        (("--cfg",), "--cfg is not possible; write --cfg job or hydra or all"),
+        (("--cfg", "foo"), "--cfg foo is not possible; write --cfg job or hydra or all"),
+        (("--info=foo",), "--info foo is not possible; write --info all or config or"),
+        (("+hydra.foo=1",), "+hydra.foo=1 is a setting of Hydra itself; of those use hydra/launcher="),
+        (("hydra.verbose=x",), "hydra.verbose=x is a setting of Hydra itself"),
+        (("hydra/job_logging=default",), "hydra/job_logging=default is a setting of Hydra itself"),
+        (("hydra.searchpath=[/nope]",), "hydra.searchpath=[/nope] is a setting of Hydra itself"),
+        (
+            ("+hydra.callbacks.x={_target_: builtins.print}",),
+            "+hydra.callbacks.x={_target_: builtins.print} is a setting of",
+        ),
+        (("hydra.launcher._target_=os.system",), "hydra.launcher._target_=os.system is a setting of Hydra itself"),
+        (
+            ("seed=${oc.env:NOPE}",),
+            "seed=${oc.env:NOPE} takes the value of NOPE, which the environment does not have; set it",
+        ),
+        (
+            ("prompts.evaluation=${oc.dict.values:prompts}",),
+            "prompts.evaluation=${oc.dict.values:prompts} computes a value by",
+        ),
+        (
+            ("model.name=${oc.deprecated:seed}",),
+            "model.name=${oc.deprecated:seed} computes a value by oc.deprecated; write",
+        ),
+        (
+            ("-m", "seed=range(0,1000000000)"),
+            "seed is swept over 0,1000000000, which are more than 10000 runs; take fewer",
+        ),
+        (("-m", "seed=range(1e9)"), "seed is swept over 1e9, which are more than 10000 runs; take fewer"),
+    ],
+)
+def test_what_only_hydra_would_take_is_one_sentence(line, sentence, monkeypatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(commandline, "_refuse", lambda text: said.append(text) or USER_ERROR)
+    with mock.patch("sys.argv", ["run.py"]):
+        assert commandline.guarded(lambda: pytest.fail("accepted"), line) == USER_ERROR
+    assert len(said) == 1 and said[0].startswith(sentence) and not PARSER.search(said[0].replace("hydra.", ""))
+
+
+def test_options_may_stand_anywhere(monkeypatch) -> None:
+    typed = ["task=ioi", "-m", "seed=0,1", "--cfg", "job", "hydra/launcher=slurm", "hydra.launcher.partition=gpu"]
+    with mock.patch("sys.argv", ["run.py"]):
+        commandline.guarded(lambda: None, typed)
+        assert sys.argv[1:] == ["-m", "--cfg", "job", "task=ioi", "seed=0,1", *typed[-2:]]
+        monkeypatch.setenv("SEED_OF_A_TEST", "3")
+        commandline.guarded(lambda: None, ["seed=${oc.env:SEED_OF_A_TEST}", "results=${oc.dict.values:x}"])
+        assert sys.argv[1] == "seed=${oc.env:SEED_OF_A_TEST}"
+
+
+def test_a_working_directory_that_is_gone_is_said(tmp_path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os, sys; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r}); sys.path.insert(0, {str(ROOT)!r}); import run"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{script}; sys.argv[1:] = ['task=ioi']; sys.exit(run.console())"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "HYDRA_FULL_ERROR": "0"},
+    )
+    assert (done.returncode, done.stdout) == (USER_ERROR, "")
+    assert done.stderr == (
+        "the working directory cannot be used (No such file or directory); change to a folder that is there\n"
+    )
 
 
 def out_of_range(settings: Mapping[str, Any]) -> list[str]:
