@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -73,18 +76,44 @@ NEVER = {
     "one byte of the answer after another": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", 0.02, b" "),
     "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0.02, b"1\r\n \r\n"),
 }
+HANDSHAKES = {  # no answer to a TLS client, and a record of 16 kB that comes byte by byte
+    "no handshake": (b"", 0.0, b""),
+    "a handshake byte by byte": (b"\x16\x03\x03\x40\x00", 0.02, b"\x02"),
+}
 TIMEOUT, RETRIES = 0.2, 1
+SPARE = 2.0  # seconds, on busy cores
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> tuple[Path, Path]:
+    """A certificate of 127.0.0.1 that is signed by itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes a certificate, is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "certificate.pem", folder / "key.pem"
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    named = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    line = ["openssl", "req", "-x509", *kind, *named, "-keyout", str(key), "-out", str(made)]
+    subprocess.run(line, check=True, capture_output=True, timeout=60)
+    return made, key
 
 
 @pytest.fixture
-def never(request) -> Iterator[str]:
-    """The address of a server that begins an answer and goes on with it for ever."""
-    begin, pause, more = NEVER[request.param]
-    ended, listening = threading.Event(), socket.create_server(("127.0.0.1", 0))
+def never(request, monkeypatch) -> Iterator[str]:
+    """The address of a server that begins an answer, or a handshake, and goes on with it for ever."""
+    scheme, name = request.param
+    begin, pause, more = (NEVER | HANDSHAKES)[name]
+    ended, listening, encrypted = threading.Event(), socket.create_server(("127.0.0.1", 0)), None
+    if scheme == "https" and name in NEVER:
+        made, key = request.getfixturevalue("certificate")
+        encrypted = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        encrypted.load_cert_chain(made, key)
+        monkeypatch.setenv("SSL_CERT_FILE", str(made))
 
     def answer(one: socket.socket) -> None:
         with one:
             try:
+                one = one if encrypted is None else encrypted.wrap_socket(one, server_side=True)
                 one.recv(65536)
                 one.sendall(begin)
                 while not ended.wait(pause or 0.1):
@@ -101,24 +130,55 @@ def never(request) -> Iterator[str]:
             threading.Thread(target=answer, args=(one,), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    yield f"{scheme}://127.0.0.1:{listening.getsockname()[1]}/v1"
     ended.set()
     listening.close()
 
 
-@pytest.mark.parametrize("never", NEVER, indirect=True)
+WAYS = [*(("http", name) for name in NEVER), *(("https", name) for name in (NEVER | HANDSHAKES))]
+
+
+@pytest.mark.parametrize("never", WAYS, indirect=True, ids=": ".join)
 def test_an_endpoint_is_given_up_after_its_time_for_every_try(never, monkeypatch) -> None:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+    _give_up(never, monkeypatch)
+
+
+def test_an_endpoint_is_given_up_while_its_name_is_looked_up(monkeypatch) -> None:
+    asked, ended = socket.getaddrinfo, threading.Event()
+
+    def slow(host, *rest, **more):
+        if host in ("slow.test", b"slow.test"):
+            ended.wait(20)
+            raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+        return asked(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    try:
+        _give_up("http://slow.test/v1", monkeypatch)
+    finally:
+        ended.set()
+
+
+def _give_up(address: str, monkeypatch) -> None:
+    """Ask at the address: refused in one sentence after TIMEOUT for every try, and no socket to it stays open."""
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    asked, waits = (
-        Connection(never, Budget(9, 999), timeout=TIMEOUT, retries=RETRIES, sleep=lambda s: waits.append(s)),
-        [],
-    )
+    waits, before = [], _threads()
+    asked = Connection(address, Budget(9, 999), timeout=TIMEOUT, retries=RETRIES, sleep=waits.append)
     began = time.monotonic()
-    with pytest.raises(EndpointError, match="gave no answer after 2 tries: ReadTimeout"):
+    with pytest.raises(EndpointError, match=r"gave no answer after 2 tries: ReadTimeout no whole answer in 0\.2 s"):
         asked.post("chat/completions", {}, 10)
-    assert time.monotonic() - began < TIMEOUT * (RETRIES + 1) + 2.0 and len(waits) == RETRIES
+    assert time.monotonic() - began < TIMEOUT * (RETRIES + 1) + SPARE and len(waits) == RETRIES
+    if "127.0.0.1" in address:  # a thread ends when its socket is shut down
+        while _threads() > before and time.monotonic() - began < 10:
+            time.sleep(0.01)
+        assert _threads() <= before
     asked.close()
+
+
+def _threads() -> int:
+    """How many threads ask an endpoint."""
+    return sum(one.name.endswith("(_run)") for one in threading.enumerate())
 
 
 # --- what a suite may bring ------------------------------------------------------------------------------------------
