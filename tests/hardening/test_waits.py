@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from meridian import first_checks
 from results_io import UserError
 from suites import declaration, patterns
 from suites.drift import registration
+from suites.geometry import construct
 from suites.models.connection import Budget, Connection, EndpointError
 from tests.commandline import ROOT, started
 
@@ -190,7 +192,15 @@ def _threads() -> int:
         ("a{99999999}", "counts up to 1e+08 repeats, and 10000 are allowed"),
         ("(a{1000}){1000}", "counts up to 1e+06 repeats"),
         ("((a{50}){50}){50}", "counts up to 1.25e+05 repeats"),
-        ("a{0,99999999999999999999}", "counts up to inf repeats"),
+        ("a{99999999999999999999}", "counts up to inf repeats"),
+        ("(?x)a{ 3 0 0 0 0 0 0 }", "counts up to 3e+06 repeats"),
+        ("(?x)a{3#\n00#}\n0000,}", "counts up to 3e+06 repeats"),
+        ("(?x:a{30\x1c00}){3\u20030}{#\n3 0 }", "counts up to 2.7e+06 repeats"),
+        ("(){10000}", "takes more than 1 s or 256 MiB"),
+        ("(?:" + "[a-z]" * 390 + "){10000}", "takes more than 1 s or 256 MiB"),
+        ("(?:" + "()" * 245 + "){1000}", "takes more than 1 s or 256 MiB"),
+        ("(?<=(?x: a{ 9 0 0 0 })){9}", "counts up to 8.1e+04 repeats"),
+        ("a{0,99999999999999999999}", "repeat count too big"),
         ("a{99999,}", "counts up to 1e+05 repeats"),
         ("(" * 900 + ")" * 900, "is nested too deep"),
         ("x" * 2001, "it has 2001 characters, and 2000 are allowed"),
@@ -209,8 +219,24 @@ def test_patterns_within_the_bounds_compile_at_once_in_little_memory() -> None:
     largest = ["a{10000}", "(a{100}){100}", "((a{10}){10}){100}", "(?:\\w+\\s){10000}", "(a|b|c){10000}", "[a-z]" * 400]
     for pattern in (*largest, "\\p{L}" * 390, "x*" * 1000, "(?i)" + "ß" * 1900, "(?:a?){100}a{100}"):
         patterns.bounded(pattern)
+    for pattern in (r"[\w.%+-]{1,64}@[\w.-]{1,63}\.[a-z]{2,4}", "(a{0,1000}){0,1000}", r"(?x) \d{ 4 } - \d{2} # {99}"):
+        patterns.bounded(pattern)
     assert time.process_time() - began < 2 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
     assert patterns.search(r"(\d{1,3})%", "about 35% of")[1] == "35"
+
+
+@pytest.mark.parametrize("pattern", ["(?x)a{ 3 0 0 0 0 0 0 }", "(a"])
+def test_the_answer_pattern_of_a_construct_has_the_bounds(pattern) -> None:
+    asked = construct.load("pocket").constructs[0]
+    with pytest.raises(UserError, match="answer_pattern .* is no regular expression"):
+        construct._lint_answer(replace(asked, answer_pattern=pattern), "here")
+
+
+def test_a_search_ends_in_its_time() -> None:
+    began = time.process_time()
+    with pytest.raises(TimeoutError):
+        patterns.every(r"(?:(a|b|ab)*?c|(a|ab|b)*?d)+?e|x", f"x {'ab' * 20} " * 20)
+    assert time.process_time() - began < 2 * patterns.TIMEOUT
 
 
 BOMB = "\n".join(["l0: &l0 [x]", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12))])
