@@ -5,8 +5,8 @@ pattern is refused first by its length and by what it counts, and one that count
 limits of memory and CPU time, before it is compiled here.
 
 Searching has no bound of memory, and one of time: whatever a pattern tries again and again, as (a+)+$ may, ends after TIMEOUT
-seconds of CPU time for each text, with a TimeoutError. Whoever searches says what becomes of that text: an output has no judgement then, or
-no coordinate, and what a redaction could not search is not recorded.
+seconds of CPU time for each text, with a TimeoutError. Whoever searches says what becomes of that text: an output has no
+judgement then, or no coordinate, and what a redaction could not search is not recorded.
 """
 
 from __future__ import annotations

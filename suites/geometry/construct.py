@@ -251,7 +251,7 @@ def _prompt_hash(variant: ConstructVariant) -> str:
 def _lock_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{schema.shown_path(path)} is damaged ({error}); freeze the constructs again") from None
 
 

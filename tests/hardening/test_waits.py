@@ -20,10 +20,13 @@ import yaml
 from circuits import yaml_file
 from meridian import first_checks
 from results_io import UserError
-from suites import declaration, patterns
-from suites.drift import registration
+from suites import declaration, patterns, schema
+from suites.drift import corpus, registration
 from suites.geometry import construct
+from suites.judging import rubric
+from suites.log import chain
 from suites.models.connection import Budget, Connection, EndpointError
+from suites.shadow import redaction
 from tests.commandline import ROOT, started
 
 CPU_SECONDS = 5.0
@@ -228,7 +231,7 @@ def test_patterns_within_the_bounds_compile_at_once_in_little_memory() -> None:
 @pytest.mark.parametrize("pattern", ["(?x)a{ 3 0 0 0 0 0 0 }", "(a"])
 def test_the_answer_pattern_of_a_construct_has_the_bounds(pattern) -> None:
     asked = construct.load("pocket").constructs[0]
-    with pytest.raises(UserError, match="answer_pattern .* is no regular expression"):
+    with pytest.raises(UserError, match=r"answer_pattern .* is no regular expression"):
         construct._lint_answer(replace(asked, answer_pattern=pattern), "here")
 
 
@@ -243,16 +246,57 @@ BOMB = "\n".join(["l0: &l0 [x]", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)
 ITSELF = "a: &a [*a]"
 
 
-@pytest.mark.parametrize("text", [BOMB, ITSELF])
-def test_yaml_that_stands_for_billions_is_refused_by_every_reader(text, tmp_path) -> None:
-    (path := tmp_path / "suite.yaml").write_text(text)
+LONG = "x: " + "long " * 60_000
+REFUSED = {  # a text: what the sentence says of it
+    "aliases of aliases": (BOMB, "aliases stand for more than 50000 values"),
+    "an alias of itself": (ITSELF, "refers to itself"),
+    "brackets": ("a: " + "[" * 5000 + "]" * 5000, "nested more than 24 deep"),
+    "brackets without end": ("{a: " * 5000, "nested more than 24 deep"),
+    "lists in lists": ("- " * 5000 + "x", "nested more than 24 deep"),
+    "deep and an alias": ("a: &x 1\nb: *x\nc: " + "[" * 5000 + "]" * 5000, "nested more than 24 deep"),
+    "many keys": ("".join(f"a_longer_key_{n}: 1\n" for n in range(20_000)), "more than 262144 bytes"),
+    "one long text": (LONG, "more than 262144 bytes"),
+    "a number that is none": ('a: !!int ""', "a value is not what its tag says"),
+    "a number without end": ("a: 1" + ":59" * 5000 + ".5", "a value is not what its tag says"),
+    "a truth that is none": ("a: !!bool perhaps", "a value is not what its tag says"),
+    "a date that is none": ("a: !!timestamp later", "a value is not what its tag says"),
+}
+READERS = {  # a file, and what reads it
+    "suite": ("suite.yaml", declaration.read),
+    "corpus": ("prompts.yaml", corpus.declared),
+    "hypothesis": ("hypothesis.yaml", lambda folder: registration.read(folder / "hypothesis.yaml")),
+    "rubric": ("rubric.yaml", lambda folder: rubric.load(str(folder / "rubric.yaml"))),
+    "redaction": ("redact.yaml", lambda folder: redaction.Redactor(folder / "redact.yaml")),
+    "reference of a geometry set": ("reference.yaml", construct.load),
+    "construct of a geometry set": ("construct.yaml", lambda folder: construct.read(folder / "construct.yaml")),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", REFUSED)
+def test_every_reader_of_yaml_has_the_bounds(reader, kind, tmp_path) -> None:
+    (name, read), (text, reason) = READERS[reader], REFUSED[kind]
+    (tmp_path / name).write_text(text)
     began = time.process_time()
-    with pytest.raises(ValueError, match=r"aliases stand for more than 50000 values|refers to itself"):
-        yaml_file.require_bounded(text)
-    for read in (declaration.read_yaml, registration.read):
-        with pytest.raises(UserError, match=r"aliases|refers to itself"):
-            read(path)
+    with pytest.raises(UserError) as refused:
+        read(tmp_path)
+    assert reason in (said := str(refused.value)) and "\n" not in said and len(said) < 500
     assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize("line", ["[" * 5000 + "]" * 5000, '{"a": ' * 5000])
+def test_a_chain_of_a_drift_series_that_is_deep_is_refused(line, tmp_path) -> None:
+    (path := tmp_path / "series.jsonl").write_text(line + "\n")
+    with pytest.raises(UserError, match="line 1 is not a record"):
+        chain.read(path)
+
+
+def test_a_file_of_the_largest_size_takes_seconds() -> None:
+    keys = [f"key_{n}" for n in range(24_000)]
+    began = time.process_time()
+    assert schema.first_repeated(keys) is None and schema.first_repeated([*keys, "key_7"]) == len(keys)
+    assert time.process_time() - began < 0.5
+    assert schema.first_repeated([[1], {"a": 1}, 1, [1]]) == 3 and schema.first_repeated([1, True]) == 1
 
 
 def test_yaml_with_a_few_aliases_is_read() -> None:
