@@ -29,7 +29,7 @@ from suites.models.connection import Budget, Connection, EndpointError
 from suites.shadow import redaction
 from tests.commandline import ROOT, started
 
-CPU_SECONDS = 5.0
+CPU_SECONDS = 5.0  # of one core; 3.6 to 4.3 were measured
 MEASURED = """
 import resource, runpy, sys
 try:
@@ -40,7 +40,6 @@ except SystemExit as stop:
 """
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -59,7 +58,7 @@ def test_a_refusal_takes_five_seconds_and_no_torch(typed, sentence) -> None:
     finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
     code, seconds, torch = finished.stdout.split()
     assert finished.stderr.startswith(sentence) and finished.stderr.count("\n") == 1
-    assert (code, torch) == ("2", "False") and float(seconds) < 2 * CPU_SECONDS  # on busy cores
+    assert (code, torch) == ("2", "False") and float(seconds) < CPU_SECONDS
 
 
 @pytest.mark.slow
