@@ -49,6 +49,11 @@ except SystemExit as stop:
             "prompts.evaluation=1000000 asks for 1,000,800 prompts in all: about 28 hours and 9.5 GiB of results on two CPU "
             "cores for the smallest model that ships, and more for others; use fewer prompts, or add force=true",
         ),
+        (
+            ("measurement.random_circuits=10000000",),
+            "measurement.random_circuits=10000000 asks for at least 1,500,000,000 runs of a prompt: about 3 days on two CPU "
+            "cores for the smallest model that ships, and more for others; use a smaller number, or add force=true",
+        ),
         (("circuit=file", "circuit.path=pyproject.toml"), "pyproject.toml is not a circuit file"),
         (("results=/proc/x",), "/proc/x cannot be written"),
     ],
@@ -59,6 +64,28 @@ def test_a_refusal_takes_five_seconds_and_no_torch(typed, sentence) -> None:
     code, seconds, torch = finished.stdout.split()
     assert finished.stderr.startswith(sentence) and finished.stderr.count("\n") == 1
     assert (code, torch) == ("2", "False") and float(seconds) < CPU_SECONDS
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "draws=1000000",
+        "companion_prompts=1000000000",
+        "corruption.draws=1000000",
+        "completeness.random_groups=1000000",
+        "completeness.draws=1000000",
+        "outside.draws=1000000",
+        "scrubbing.draws=1000000",
+        "llc.draws=1000000",
+    ],
+)
+def test_a_count_that_multiplies_what_is_run_is_asked_for_twice(typed) -> None:
+    limit = "limits.hours=0.5"  # of which the settings as they are take a part
+    first_checks.check(started("task=ioi", limit))
+    typed = f"measurement.{typed}"
+    with pytest.raises(UserError, match=r"runs of a prompt: about .*; use a smaller number, or add force=true"):
+        first_checks.check(started("task=ioi", limit, typed))
+    first_checks.check(started("task=ioi", limit, "force=true", typed))
 
 
 @pytest.mark.slow
