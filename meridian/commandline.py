@@ -318,8 +318,10 @@ def _require_bounded(text: str) -> None:
 def _numbers_in(inside: str) -> float:
     """How many numbers range(...) has in a multirun; 0 of what is none, which Hydra refuses."""
     parts = [float(part) for part in inside.split(",") if NUMBER.fullmatch(part.strip())]
-    first, last, step = (0.0, *parts, 1.0)[-3:] if len(parts) < 2 else (*parts, 1.0)[:3]
-    return abs(last - first) / (abs(step) or 1.0) if parts else 0.0
+    if not parts:
+        return 0.0
+    first, last, step = (*([0.0] if len(parts) == 1 else []), *parts, 1.0)[:3]
+    return abs(last - first) / (abs(step) or 1.0)
 
 
 def _require_folder() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ from results_io import UserError
 
 GRAPHS = (".pt", ".pkl", ".json")  # of other tools, which are read later
 KIB, HOUR = 1024, 3600
+DRAWN = ("resample", "noise")  # recipes that `draws` repeats
 
 
 def check(context: RunContext) -> None:
-    """UserError for a circuit file that is wrong in itself, and for more prompts than `limits` allow without force=true."""
+    """UserError for a circuit file that is wrong in itself, and for more prompts, or counts of what is run on them, than `limits`
+    allow without force=true. What a run takes is that of pocket, the smallest model that ships, whatever the model is."""
     settings = context.settings
     _check_circuit(settings["circuit"])
     if not settings["force"]:
         _check_cost(settings["prompts"], settings["limits"])
+        _check_counts(settings["measurement"], settings["prompts"], settings["limits"])
 
 
 def _check_circuit(asked: Mapping[str, Any]) -> None:
@@ -39,8 +42,61 @@ def _check_cost(prompts: Mapping[str, Any], limits: Mapping[str, float]) -> None
         return
     largest = max(sizes, key=lambda name: sizes[name])
     gib = total * limits["kib_per_prompt"] / KIB**2
-    long = f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"
     raise UserError(
-        f"prompts.{largest}={sizes[largest]} asks for {total:,} prompts in all: about {long} and {gib:,.1f} GiB of "
+        f"prompts.{largest}={sizes[largest]} asks for {total:,} prompts in all: about {_long(hours)} and {gib:,.1f} GiB of "
         f"results on two CPU cores for the smallest model that ships, and more for others; use fewer prompts, or add force=true"
     )
+
+
+def _check_counts(measured: Mapping[str, Any], prompts: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+    counts = _runs(measured, prompts)
+    largest = max(counts, key=lambda name: counts[name])
+    hours = sum(counts.values()) * limits["seconds_per_run"] / HOUR
+    if hours <= limits["hours"]:
+        return
+    value: Any = measured
+    for key in largest.split("."):
+        value = value[key]
+    raise UserError(
+        f"measurement.{largest}={value} asks for at least {counts[largest]:,} runs of a prompt: about {_long(hours)} on two "
+        "CPU cores for the smallest model that ships, and more for others; use a smaller number, or add force=true"
+    )
+
+
+def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, int]:
+    """{count in `measurement`: how many prompts are run for it at least}, of the counts that the model's size does not bound.
+
+    Counts that multiply each other stand under the largest of them.
+    """
+    evaluation, scored = prompts["evaluation"], prompts["evaluation"] + prompts["held_out"]
+    groups, chains, scrubbed = measured["completeness"], measured["llc"], measured["scrubbing"]
+    drawn = sum(recipe in DRAWN for recipes in measured["battery"].values() for recipe in dict.fromkeys(recipes))
+    grouped = evaluation // groups["prompt_share"] + prompts["held_out"] // groups["held_out_share"]
+    per_group = len(groups["recipes"]) * grouped
+    steps = {name: chains[name] for name in ("chains", "burn_in", "draws", "pilot")}
+    return {
+        "random_circuits": measured["random_circuits"] * scored // measured["random_circuit_prompt_share"],
+        "draws": measured["draws"] * drawn * scored,
+        "companions": measured["companions"] * measured["companion_prompts"],
+        "fresh_prompts.pool_factor": measured["fresh_prompts"]["pool_factor"] * evaluation,
+        "repeated_tokens.sequences": measured["repeated_tokens"]["sequences"],
+        "corruption.draws": measured["corruption"]["draws"] * evaluation,
+        f"completeness.{_largest(groups, ('random_groups', 'draws'))}": groups["random_groups"]
+        * groups["draws"]
+        * per_group,
+        "outside.draws": measured["outside"]["draws"] * grouped,
+        "scrubbing.draws": scrubbed["draws"] * min(scrubbed["prompts"], evaluation),
+        f"llc.{_largest(chains, steps)}": (
+            chains["chains"] * (chains["burn_in"] + chains["draws"] + chains["pilot"]) * chains["batch"]
+        ),
+        "attribution_patching.steps": measured["attribution_patching"]["steps"]
+        * min(measured["attribution_patching"]["prompts"], evaluation),
+    }
+
+
+def _largest(counts: Mapping[str, Any], names: Iterable[str]) -> str:
+    return max(names, key=lambda name: counts[name])
+
+
+def _long(hours: float) -> str:
+    return f"{hours:,.0f} hours" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -9,14 +9,13 @@ from typing import Any
 import yaml
 
 import results_io
-from circuits import yaml_file
-from suites import lock, modes, schema, scorers
+from suites import bounded_yaml, lock, modes, schema, scorers
 from suites.item import CATALOGUE, FILE, SamplingLeg, Suite, SuiteDeclaration
 
 MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(bounded_yaml.Loader):
     """YAML whose keys are unique: the plain loader keeps the last of two equal keys and says nothing."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -131,15 +130,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file as plain JSON values; UserError with the line if it is none."""
     where = schema.shown_path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        yaml_file.require_bounded(text)
-        data = yaml.load(text, _Loader)
+        data = bounded_yaml.read(path, _Loader)
     except FileNotFoundError:
         raise results_io.UserError(f"{where} does not exist; expected a suite's declaration; write one there") from None
-    except UnicodeDecodeError as error:
-        raise results_io.UserError(f"{where} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        raise results_io.UserError(f"{where} cannot be read ({error}); write it without aliases") from None
+    except ValueError as error:
+        raise results_io.UserError(
+            f"{where} cannot be read ({error}); write plain keys and values in UTF-8, and a large file as several"
+        ) from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

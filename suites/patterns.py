@@ -1,19 +1,51 @@
-"""Regular expressions from suites: compiled once within bounds, and given one second, because a suite can be anybody's."""
+"""Regular expressions from suites: compiled once within bounds, and given one second, because a suite can be anybody's.
+
+Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes ten seconds. So a
+pattern is refused first by its length and by what it counts, and one that counts much is compiled in a process of its own, with
+limits of memory and CPU time, before it is compiled here.
+
+Searching has no bound of memory, and one of time: whatever a pattern tries again and again, as (a+)+$ may, ends after TIMEOUT
+seconds of CPU time for each text, with a TimeoutError. Whoever searches says what becomes of that text: an output has no
+judgement then, or no coordinate, and what a redaction could not search is not recorded.
+"""
 
 from __future__ import annotations
 
 import math
+import string
+import subprocess
+import sys
 from functools import cache
 
 import regex
 
 import results_io
 
-TIMEOUT = 1.0  # seconds for one search: catastrophic backtracking must not stop a run
+TIMEOUT = 1.0  # CPU seconds for one search: catastrophic backtracking must not stop a run
 MOST_CHARACTERS = 2000  # of a pattern; one of 10,000 takes a tenth of a second
-MOST_REPEATS = 10_000  # of all counted repeats multiplied: a{99999999} takes 8 GB and half a minute, a{10000} 4 ms
+MOST_REPEATS = 10_000  # of all counts multiplied: a{99999999} takes 8 GB and half a minute, a{10000} 4 ms
 MOST_DIGITS = 9  # of a count
-COUNTED = regex.compile(r"\{\s*(\d*)\s*,?\s*(\d*)\s*\}")
+TRIED_FROM = 2000  # characters with all repeats written out: as many as the longest pattern has that counts nothing
+TRIAL_SECONDS, TRIAL_MIB, TRIAL_WAIT = 1, 256, 30.0  # CPU seconds and address space to compile; seconds on busy cores
+TRIAL = """
+import sys
+try:
+    import resource
+    seconds, size = int(sys.argv[1]), int(sys.argv[2]) << 20
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+except ImportError:  # not on Windows, where the wait is the only limit
+    resource = None
+import regex
+pattern = sys.stdin.buffer.read().decode("utf-8", "surrogatepass")
+if resource:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 1 + seconds, int(used) + 2 + seconds))
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+try:
+    regex.compile(pattern)
+except (regex.error, ValueError, RecursionError, OverflowError):
+    pass  # said where it is compiled for use
+"""
 
 
 @cache
@@ -28,11 +60,13 @@ def compiled(pattern: str) -> regex.Pattern[str]:
 
 
 def bounded(pattern: str) -> regex.Pattern[str]:
-    """The pattern, compiled in a tenth of a second at most. ValueError, with the reason, for one that is none or too large."""
+    """The pattern, compiled in about a second at most. ValueError, with the reason, for one that is none or too large."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"it has {len(pattern)} characters, and {MOST_CHARACTERS} are allowed")
     if (repeats := _repeats(pattern)) > MOST_REPEATS:
         raise ValueError(f"it counts up to {repeats:.3g} repeats, and {MOST_REPEATS} are allowed")
+    if repeats * len(pattern) > TRIED_FROM and not _can_be_compiled(pattern):
+        raise ValueError(f"compiling it takes more than {TRIAL_SECONDS} s or {TRIAL_MIB} MiB; count to less")
     try:
         return regex.compile(pattern)
     except regex.error as error:
@@ -41,14 +75,45 @@ def bounded(pattern: str) -> regex.Pattern[str]:
         raise ValueError(f"it is nested too deep or counts too far: {error}") from None
 
 
+def _can_be_compiled(pattern: str) -> bool:
+    """Whether a process with limits gets through: as well with what is no pattern, of which regex then says why."""
+    line = [sys.executable, "-I", "-c", TRIAL, str(TRIAL_SECONDS), str(TRIAL_MIB)]
+    given = pattern.encode("utf-8", "surrogatepass")
+    try:
+        return subprocess.run(line, input=given, capture_output=True, timeout=TRIAL_WAIT, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
 def _repeats(pattern: str) -> float:
-    """The largest counts of all {n}, {n,} and {n,m} multiplied: at least as many as there are if they are inside each other."""
-    counts = (max(map(_count, found)) for found in COUNTED.findall(pattern))
-    return math.prod(max(1.0, count) for count in counts)
+    """The smaller counts of all {n}, {n,} and {n,m} multiplied: at least as many copies as there are of anything.
+
+    What may be there and need not is written out once, so the larger counts cost nothing. The flags do not matter: (?x) lets
+    white space and comments stand among the digits, and that is read everywhere. A brace that repeats nothing, in a comment
+    or a set or after a backslash, counts too.
+    """
+    return math.prod(_least(pattern, at + 1) for at, sign in enumerate(pattern) if sign == "{")
 
 
-def _count(digits: str) -> float:
-    return math.inf if len(digits) > MOST_DIGITS else float(digits or 1)
+def _least(pattern: str, at: int) -> float:
+    """The smaller of the counts that end with a brace and may begin at `at`, at least 1; 1 if there are none."""
+    numbers = [""]
+    while at < len(pattern):
+        sign = pattern[at]
+        if sign == "#":
+            at = pattern.find("\n", at)
+            if at < 0:
+                break
+        elif sign in string.digits:
+            numbers[-1] += sign
+        elif sign == "," and len(numbers) == 1:
+            numbers.append("")
+        elif sign == "}":
+            return max(1.0, math.inf if len(numbers[0].lstrip("0")) > MOST_DIGITS else float(numbers[0] or 1))
+        elif not sign.isspace():
+            break
+        at += 1
+    return 1.0
 
 
 def shown(pattern: str) -> str:
@@ -57,10 +122,10 @@ def shown(pattern: str) -> str:
 
 
 def search(pattern: str, text: str) -> regex.Match[str] | None:
-    """The first match in the text. TimeoutError after one second."""
+    """The first match in the text. TimeoutError after one CPU second."""
     return compiled(pattern).search(text, timeout=TIMEOUT)
 
 
 def every(pattern: str, text: str) -> list[regex.Match[str]]:
-    """All matches in the text, in order, without overlap. TimeoutError after one second."""
+    """All matches in the text, in order, without overlap. TimeoutError after one CPU second."""
     return list(compiled(pattern).finditer(text, timeout=TIMEOUT))

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from circuits.prompts import PromptSet
 from results_io import UserError
+from suites import bounded_yaml
 
 SHIPPED = Path(__file__).parent / "facts.yaml"
 SLOT = "{}"
@@ -48,7 +49,7 @@ def read(path: str | None) -> list[SubjectFact]:
     """The facts of a file, or those that come with the project. UserError if the file is not one of facts."""
     where = Path(path) if path else SHIPPED
     try:
-        relations = yaml.safe_load(where.read_text())
+        relations = bounded_yaml.read(where)
         return [
             _fact(str(one["relation"]), str(subject), str(answer))
             for one in relations

@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from circuits import yaml_file
 from result_types import ChangeRow, ComparisonRow
 from results_io import UserError
+from suites import bounded_yaml
 from suites.drift import series_record
 from suites.drift.corpus import AXES
 from suites.drift.series_record import SeriesRecord
@@ -31,10 +31,8 @@ DECIDED = ("claim", "snapshot", "outcome", "role", "p", "difference")  # of a de
 def read(path: Path) -> dict[str, Any]:
     """A hypothesis from a YAML file. UserError for a key that is missing, unknown or makes no sense."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        yaml_file.require_bounded(text)
-        data = yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = bounded_yaml.read(path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(
             f"hypothesis={path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file"
         ) from error

@@ -9,10 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import regex
-
 from results_io import UserError
-from suites import declaration, lock, schema
+from suites import declaration, lock, patterns, schema
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
@@ -253,7 +251,7 @@ def _prompt_hash(variant: ConstructVariant) -> str:
 def _lock_lines(path: Path) -> list[dict[str, Any]]:
     try:
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{schema.shown_path(path)} is damaged ({error}); freeze the constructs again") from None
 
 
@@ -369,8 +367,7 @@ def _lint_answer(construct: Construct, where: str) -> None:
             )
         return
     try:
-        regex.compile(construct.answer_pattern)
-    except regex.error as error:
-        raise UserError(
-            f"{where}: answer_pattern {construct.answer_pattern!r} is no regular expression ({error}); correct it"
-        ) from None
+        patterns.bounded(construct.answer_pattern)
+    except ValueError as error:
+        pattern = patterns.shown(construct.answer_pattern)
+        raise UserError(f"{where}: answer_pattern {pattern} is no regular expression ({error}); correct it") from None

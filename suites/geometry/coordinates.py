@@ -181,7 +181,7 @@ def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str
     if answer_pattern is None:
         return "", output.text
     try:
-        found = regex.search(answer_pattern, output.text, timeout=READ_SECONDS)
+        found = patterns.compiled(answer_pattern).search(output.text, timeout=READ_SECONDS)
     except TimeoutError:
         found = None
     if found is None:
@@ -201,7 +201,7 @@ def _compiled(pattern: str, where: str) -> regex.Pattern[str]:
 def _number(pattern: str, text: str) -> float:
     """The number that a pattern's group finds; NaN where there is none, or one that no unit has."""
     try:
-        found = regex.search(pattern, text, timeout=READ_SECONDS)
+        found = patterns.compiled(pattern).search(text, timeout=READ_SECONDS)
         value = float((found.group(1) if found.re.groups else found.group(0)).replace(",", ".")) if found else np.nan
     except (ValueError, TimeoutError):
         return np.nan

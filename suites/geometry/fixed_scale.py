@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 import results_io
 from results_io import UserError
-from suites import schema
+from suites import declaration, schema
 from suites.geometry.metric import centre
 from suites.geometry.metric import residuals as around_mean
 
@@ -105,7 +105,7 @@ def write(path: Path, scale: Mapping[str, Any]) -> None:
 
 def require_none(path: Path) -> None:
     """UserError if this reference.yaml has a scale."""
-    if "scale" in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}):
+    if "scale" in declaration.read_yaml(path):
         raise UserError(
             f"{schema.shown_path(path)} has a scale already, and distances measured in it would be of another unit; take the "
             "key scale out to fix it anew"

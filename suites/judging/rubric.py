@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from results_io import UserError
-from suites import lock, schema
+from suites import bounded_yaml, lock, schema
 from suites.statistics.judging import VERDICTS
 
 FOLDER = Path(__file__).parent / "rubrics"
@@ -86,6 +86,7 @@ def load(name: str) -> Rubric:
 
 def _read(path: Path, where: str) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{where} is not YAML ({' '.join(str(error).split())}); correct it there") from None
+        return bounded_yaml.read(path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{where} cannot be read ({reason}); give a YAML file like the rubrics that ship") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import email.utils
 import json
@@ -11,8 +12,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, NoReturn
 
 import httpx
@@ -28,6 +29,8 @@ REFUSALS = frozenset({400, 422})  # by which servers refuse a parameter
 REPLACEABLE = ("max_tokens", "temperature", "stop")
 CHAT = "chat/completions"
 EXAMPLE = "http://localhost:8000/v1"
+Trace = Callable[[str, Mapping[str, Any]], None]  # what httpx tells of a request: an event, and what about it
+Answer = tuple[httpx.Response, bytes]
 
 
 class EndpointError(UserError):
@@ -85,42 +88,56 @@ class Failure:
     refused: frozenset[str] = frozenset()
 
 
-class Deadline:
-    """Cuts the connection of one request when its time is over, whatever it is waiting for then. A context manager.
+class Exchange:
+    """One request in a thread of its own, which is given up when its time is over, whatever it is waiting for then.
 
-    httpx has a time limit for each piece that arrives; a server that sends one header a second never meets it.
+    httpx has a time limit for each piece that arrives, for each address of a name and none for looking the name up; a server
+    that sends one header a second never meets it. The caller waits `seconds` at most. What is left behind: the socket is shut
+    down, which ends the thread at once; a thread that is still looking a name up ends when the system's resolver gives up, and
+    one that is connecting when httpx's own limit is over. Neither sends a request then.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._end = time.monotonic() + seconds
         self._sockets: list[socket.socket] = []
-        self._timer = threading.Timer(seconds, self._cut)
-        self._timer.daemon = True
+        self._over = False
+        self._lock = threading.Lock()
 
-    def __enter__(self) -> Deadline:
-        self._timer.start()
-        return self
+    def result(self, ask: Callable[[Trace], Answer]) -> Answer:
+        """What `ask` returns or raises; it gives httpx its argument as the "trace". httpx.ReadTimeout if the time is over."""
+        asked: Future[Answer] = Future()
+        threading.Thread(target=self._run, args=(asked, ask), daemon=True).start()
+        try:
+            if not concurrent.futures.wait([asked], self.seconds).done:
+                raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
+            return asked.result()
+        finally:
+            self._end()
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._timer.cancel()
+    def _run(self, asked: Future[Answer], ask: Callable[[Trace], Answer]) -> None:
+        try:
+            asked.set_result(ask(self._connected))
+        except BaseException as error:  # the caller's to raise
+            asked.set_exception(error)
 
-    def check(self) -> None:
-        """httpx.ReadTimeout if the time is over."""
-        if time.monotonic() >= self._end:
-            raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
+    def _connected(self, event: str, about: Mapping[str, Any]) -> None:
+        """What httpx tells of a request: keep a second handle of the socket, since encryption takes the first one over."""
+        if not event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
+            return
+        with self._lock:
+            self._sockets.append(about["return_value"].get_extra_info("socket").dup())
+        if self._over:
+            self._end()
 
-    def connected(self, event: str, about: Mapping[str, Any]) -> None:
-        """What httpx tells of a request ("trace"): note the socket when there is one."""
-        if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
-            self._sockets.append(about["return_value"].get_extra_info("socket"))
-            if time.monotonic() >= self._end:
-                self._cut()
-
-    def _cut(self) -> None:
-        for one in self._sockets:
-            with contextlib.suppress(OSError):  # closed already
-                socket.socket.shutdown(one, socket.SHUT_RDWR)  # of the socket itself, below any encryption
+    def _end(self) -> None:
+        """Shut down what is connected, now and from now on: below any encryption, and for all handles of a socket."""
+        with self._lock:
+            self._over = True
+            for one in self._sockets:
+                with contextlib.suppress(OSError):  # the other side was first
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
+            self._sockets.clear()
 
 
 class Connection:
@@ -128,7 +145,8 @@ class Connection:
 
     Retried with exponential backoff and full jitter: statuses in RETRIED, timeouts, broken connections, and answers that are no
     JSON object. A server's Retry-After is waited for; longer than LONGEST_WAIT is an error. An answer that takes longer than
-    `timeout` seconds, or is longer than MOST_BYTES, does not count. If a refusal names a parameter that can be sent in another
+    `timeout` seconds, from looking the server's name up to the last byte, or is longer than MOST_BYTES, does not count: a call
+    ends within `timeout` x (`retries` + 1) and the waits in between. If a refusal names a parameter that can be sent in another
     form (`replaced`), the request is sent again in that form, and so are all later ones to that path. A parameter that the path
     accepted before is never replaced.
 
@@ -152,7 +170,7 @@ class Connection:
         self.timeout = timeout
         self._sleep = sleep
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
-        # a connection for each request, so that its deadline knows which to cut
+        # a connection for each request, so that it can be cut alone
         self._client = httpx.Client(
             headers=self._key.headers, timeout=timeout, limits=httpx.Limits(max_keepalive_connections=0)
         )
@@ -226,26 +244,22 @@ class Connection:
             return Failure(f"an answer that is not a JSON object, {quoted!r}", 0.0, charged=True)
         return answer
 
-    def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
+    def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
         """A response and its content; reading ends with the piece that passes MOST_BYTES. httpx.ReadTimeout if all of it takes
-        longer than `timeout`, headers included; httpx's own timeout starts anew with every piece."""
-        deadline, content = Deadline(self.timeout), bytearray()
-        try:
-            with (
-                deadline,
-                self._client.stream(
-                    method, f"{self.base_url}/{path}", json=body, extensions={"trace": deadline.connected}
-                ) as response,
-            ):
+        longer than `timeout`: looking the name up, connecting, the TLS handshake, headers and content."""
+
+        def ask(trace: Trace) -> Answer:
+            content = bytearray()
+            with self._client.stream(
+                method, f"{self.base_url}/{path}", json=body, extensions={"trace": trace}
+            ) as response:
                 for piece in response.iter_bytes():
                     content += piece
-                    deadline.check()
                     if len(content) > MOST_BYTES:
                         break
-        except httpx.RequestError:
-            deadline.check()  # a connection that it cut fails in one way or another
-            raise
-        return response, bytes(content)
+            return response, bytes(content)
+
+        return Exchange(self.timeout).result(ask)
 
     def _refusal(self, response: httpx.Response, text: str) -> Failure:
         status, wait = response.status_code, _retry_after(response)

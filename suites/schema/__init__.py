@@ -162,7 +162,16 @@ def nearest(value: Any, options: Iterable[Any]) -> str:
 
 def first_repeated(values: Sequence[Any]) -> int | None:
     """The place of the first value that stands there a second time; None if all are different."""
-    return next((place for place, value in enumerate(values) if value in values[:place]), None)
+    known, without_hash = set(), []
+    for place, value in enumerate(values):
+        try:
+            before, note = value in known, known.add
+        except TypeError:  # a list or a mapping
+            before, note = value in without_hash, without_hash.append
+        if before:
+            return place
+        note(value)
+    return None
 
 
 def key_path(path: Iterable[Any], prefix: str = "") -> str:

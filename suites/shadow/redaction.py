@@ -14,7 +14,7 @@ import regex
 import yaml
 
 from results_io import UserError
-from suites import patterns
+from suites import bounded_yaml, patterns
 
 DEFAULT = "default"
 CARD = "card"
@@ -75,7 +75,7 @@ def _counts(name: str, text: str) -> bool:
 
 def _read(path: Path) -> dict[str, str]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = bounded_yaml.read(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"shadow.redact={path} cannot be read ({reason}); give a YAML file of name: pattern") from None

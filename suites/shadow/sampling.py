@@ -5,17 +5,23 @@ HMAC-SHA256(key, id), as a number from 0 to 1, is below the rate. Without the ke
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import hmac
 import os
+import re
 import secrets
+import tempfile
 from pathlib import Path
 
-from results_io import UserError
+from results_io import DISK, DiskError, UserError
 
 KEY_FILE = "sampling.key"
 KEY_BYTES, DIGITS = 32, 16  # of the key; hex digits by which a request is named in the record
 LARGEST = 2**64
+WHOLE = re.compile(rb"[0-9a-f]{%d}" % (2 * KEY_BYTES))
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def digest(key: bytes, identifier: str) -> str:
@@ -41,7 +47,8 @@ def part(key: bytes, identifier: str, parts: int) -> int:
 def key_of(folder: Path, variable: str | None) -> bytes:
     """The key: what an environment variable holds, or else a random one, made once and kept beside the record.
 
-    UserError for a variable that is not set.
+    UserError for a variable that is not set, and for a file that holds no whole key: whoever sampled with what is left of one
+    would take other requests without a word.
     """
     if variable is not None:
         if not (given := os.environ.get(variable)):
@@ -51,8 +58,38 @@ def key_of(folder: Path, variable: str | None) -> bytes:
         return given.encode()
     path = Path(folder) / KEY_FILE
     if not path.exists():
+        _make(path)
+    key = path.read_bytes()
+    if WHOLE.fullmatch(key) is None:
+        raise UserError(
+            f"{path} has {len(key)} bytes and is no sampling key of {2 * KEY_BYTES} hex digits; restore it from a copy, or "
+            "move the folder away and begin a new record"
+        )
+    return key
+
+
+def _make(path: Path) -> None:
+    """A random key in a file that is there as a whole or not at all; one that another process was first with stays."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_hex(KEY_BYTES))
-    return path.read_bytes()
+        descriptor, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{KEY_FILE}.", suffix=".partial"
+        )  # of mode 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in NO_LINKS and path.parent.is_dir() and os.access(path.parent, os.W_OK):
+            raise UserError(
+                f"{path} cannot be made on a disk without hard links; put a sampling key in a variable and name it in "
+                "shadow.key_env"
+            ) from error
+        if error.errno not in DISK:
+            raise
+        raise DiskError(path, error) from error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
+import secrets
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -87,6 +90,38 @@ def test_a_random_key_is_made_once_and_is_nobody_elses(tmp_path, monkeypatch):
     assert sampling.key_of(tmp_path, "SAMPLING") == b"mine"
     with pytest.raises(UserError, match=r"shadow\.key_env=ABSENT is not set"):
         sampling.key_of(tmp_path, "ABSENT")
+
+
+def test_two_that_make_a_key_at_once_have_one(tmp_path, monkeypatch):
+    drawn, others = secrets.token_hex, []
+
+    def drawn_second(size):
+        monkeypatch.setattr(secrets, "token_hex", drawn)
+        others.append(sampling.key_of(tmp_path, None))
+        return drawn(size)
+
+    monkeypatch.setattr(secrets, "token_hex", drawn_second)
+    assert [sampling.key_of(tmp_path, None)] == others
+    assert [path.name for path in tmp_path.iterdir()] == [sampling.KEY_FILE]
+
+
+def test_a_key_that_is_not_whole_is_neither_kept_nor_used(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(UserError, match=r"sampling\.key cannot be written .* make room"),
+    ):
+        patched.setattr(os, "fsync", full)
+        sampling.key_of(tmp_path, None)
+    assert list(tmp_path.iterdir()) == []
+    for left in (b"", b"a1" * 31, b"A1" * 32):
+        (tmp_path / sampling.KEY_FILE).write_bytes(left)
+        with pytest.raises(
+            UserError, match=rf"has {len(left)} bytes and is no sampling key of 64 hex digits; restore it"
+        ):
+            sampling.key_of(tmp_path, None)
 
 
 @pytest.mark.parametrize(

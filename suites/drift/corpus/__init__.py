@@ -19,9 +19,8 @@ from typing import Any, Literal, get_args
 import yaml
 
 import results_io
-from circuits import yaml_file
 from results_io import UserError
-from suites import lock
+from suites import bounded_yaml, lock
 
 FOLDER = Path(__file__).parent
 FILE, LOCK, COMMITMENTS = "prompts.yaml", "prompts.lock.jsonl", "prompts.commitments.json"
@@ -400,10 +399,8 @@ def _digest(corpus: Corpus) -> str:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        yaml_file.require_bounded(text)
-        data = yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = bounded_yaml.read(path)
+    except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file") from error
     if not isinstance(data, dict):
         raise UserError(f"{path} is no mapping; expected `prompts:` with a list")

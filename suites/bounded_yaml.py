@@ -1,0 +1,74 @@
+"""Bounded YAML: a file of a suite, corpus or rubric, which can be anybody's, as plain data within bounds of size and depth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from circuits import yaml_file
+
+MOST_BYTES = yaml_file.MOST_BYTES  # ten times the largest that ships; so much takes seconds to read
+DEEPEST = yaml_file.DEEPEST
+MOST_NODES = yaml_file.MOST_NODES
+
+
+class Loader(yaml.SafeLoader):
+    """Stops at the depth that is allowed, where the plain loader goes on until Python has no more stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
+def read(path: Path, loader: type[Loader] = Loader) -> Any:
+    """What is in the file. ValueError, in words for "<file> cannot be read (...)", if it is too large, too deep, or no text, if
+    its aliases stand for too much, and if a value is not what its tag says; yaml.YAMLError if it is no YAML; OSError."""
+    with Path(path).open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes, which is the most that is read")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
+    return _constructed(loader(text))
+
+
+def _constructed(loader: Loader) -> Any:
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _require_few(root, {}, 0)
+        return loader.construct_document(root)
+    except (
+        LookupError,
+        AttributeError,
+        TypeError,
+        OverflowError,
+    ) as error:  # of PyYAML, for `!!int ""` or a number without end
+        raise ValueError(f"a value is not what its tag says: {type(error).__name__} {error}") from None
+    finally:
+        loader.dispose()
+
+
+def _require_few(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """The number of nodes from `node` down, with aliases written out. ValueError if they are too many or without end."""
+    if depth > DEEPEST:
+        raise ValueError(f"it is nested more than {DEEPEST} deep with its aliases, or refers to itself")
+    if id(node) not in known:
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_require_few(part, known, depth + 1) for part in parts)
+    if known[id(node)] > MOST_NODES:
+        raise ValueError(f"its aliases stand for more than {MOST_NODES} values, or it holds as many")
+    return known[id(node)]
