@@ -30,11 +30,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import console_streams
 import interruption
 
 if (
     __name__ == "__main__" or Path(sys.argv[0]).stem == "meridian"
 ):  # not where a test imports it; before what takes seconds
+    console_streams.take_over()
     interruption.take_over()
 
 import hydra

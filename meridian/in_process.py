@@ -12,10 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -24,7 +21,7 @@ from meridian.commands import run as run_command
 from meridian.commands import suites as suites_command
 from meridian.context import RunContext
 from meridian.finished_run import FinishedRun
-from meridian.overrides import CONFIGS, setting
+from meridian.overrides import setting
 from meridian.reporter import PLAIN_WIDTH
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
@@ -47,25 +44,18 @@ ELSEWHERE = {"suite": "meridian.run_suites", "experiment": "the command line", "
 
 @contextlib.contextmanager
 def started(settings: Iterable[str], results: str | Path | None = None, show: bool = False) -> Iterator[RunContext]:
-    """The context of `python run.py <settings>`; Hydra's state is afterwards what it was before.
+    """The context of `python run.py <settings>`, also inside of another command; Hydra's state is what it was before.
 
     UserError for settings that are unknown or not understood.
     """
     _import_progress_bars()
     given = [*settings, *([] if results is None else [f"results={results}"])]
-    hydra = HydraConfig.instance()
-    before = hydra.cfg
     try:
-        with initialize_config_dir(str(CONFIGS), version_base=None):
-            config = compose("config", commandline.arguments(given), return_hydra_config=True)
-        hydra.set_config(config)
-        with open_dict(config):
-            del config["hydra"]
-        yield context.start(config, None if show and not Console().is_jupyter else _console(show), warnings.warn)
+        with overrides.in_a_command(commandline.arguments(given)) as config:
+            made = context.start(config, None if show and not Console().is_jupyter else _console(show), warnings.warn)
+        yield made
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(commandline.sentence(error)) from error
-    finally:
-        hydra.cfg = before
 
 
 def _console(show: bool) -> Console:

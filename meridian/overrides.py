@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from meridian import config_files, config_groups, ranges
 from results_io import UserError
@@ -66,6 +68,7 @@ KINDS = {
 }
 SELECTION = "select"  # of calibrations: one name, or a list of names
 EVERY = f"{SELECTION}=all"  # which is the default
+_alone = threading.RLock()  # what Hydra knows is one for the whole process, and a server has many threads
 ADDED = "model.intervention"  # a section that no configuration has and that may be given: heads to silence, for suites
 
 
@@ -105,10 +108,35 @@ def value_of(config: DictConfig, name: str) -> Any:
 
 def composed(given: Sequence[str] = ()) -> DictConfig:
     """The configuration that Hydra composes for these overrides in place of the command line's."""
+    with _alone:
+        return _composed(given)
+
+
+def _composed(given: Sequence[str], with_hydra: bool = False) -> DictConfig:
+    """`with_hydra`: with Hydra's own section. Inside a command Hydra is initialized, and cannot be a second time."""
     if GlobalHydra.instance().is_initialized():
-        return compose("config", list(given))
+        return compose("config", list(given), return_hydra_config=with_hydra)
     with initialize_config_dir(str(CONFIGS), version_base=None):
-        return compose("config", list(given))
+        return compose("config", list(given), return_hydra_config=with_hydra)
+
+
+@contextlib.contextmanager
+def in_a_command(given: Sequence[str]) -> Iterator[DictConfig]:
+    """The configuration of these overrides, with Hydra in the state of a command that was given them, for this thread alone.
+
+    Inside a command as well as outside; afterwards Hydra's state is what it was before.
+    """
+    with _alone:
+        hydra = HydraConfig.instance()
+        before = hydra.cfg
+        try:
+            config = _composed(given, with_hydra=True)
+            hydra.set_config(config)
+            with open_dict(config):
+                del config["hydra"]
+            yield config
+        finally:
+            hydra.cfg = before
 
 
 def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Reporter:
     tracker: NeverFatal  # set by context.start: opening a tracker needs `say`, so the reporter exists first
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+        on_terminal = sys.stdout is not None and sys.stdout.isatty()  # Python has none where it was closed
+        self.console = console or Console(width=None if on_terminal else PLAIN_WIDTH)
         self.started = time.monotonic()
         self.pairs = 0  # (variant, prompt) pairs run so far
 

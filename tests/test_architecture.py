@@ -27,6 +27,7 @@ BOTTOM = {
 }
 LAYERS = {  # each part of the project: the parts that it may import besides itself
     "interruption": set(),
+    "console_streams": set(),
     "shown_progress": set(),
     "shown_text": set(),
     "results_io": {"result_schemas"},
@@ -40,13 +41,14 @@ LAYERS = {  # each part of the project: the parts that it may import besides its
     "circuits": BOTTOM,
     "suites": {"circuits", "calibrations", *BOTTOM},
     "meridian": {"suites", "circuits", "calibrations", *BOTTOM},
-    "run": {"meridian", "interruption"},
+    "run": {"meridian", "interruption", "console_streams"},
     "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},  # imported by nobody
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever they are called
 FOUND_BY_PLACE = {"published"}  # circuits/tasks/published: one file a task
 NO_TORCH = (
     "interruption",
+    "console_streams",
     "calibrations",
     "registries",
     "results_io",

@@ -36,6 +36,7 @@ def opened(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
+        listening.listen()  # so that whoever reads the address is heard, also before the server is up
     except OSError as error:
         listening.close()
         raise UserError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Mount, Route
 
 from circuits.circuit import PRIMARY_RECIPES
-from meridian import report, run_comparison
+from meridian import ranges, report, run_comparison
 from meridian.figures import static
 from meridian.figures.values import Figure
 from meridian.report import folder_page, pages
@@ -33,6 +34,11 @@ HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is another site'
 STRICT = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'"
 INLINE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"  # a report holds its own scripts; nothing from elsewhere
 NUMBER = "{:.3f}".format
+LOG = logging.getLogger("uvicorn.error")  # what the server itself says goes there
+MOST_SENT = 1 << 20  # bytes of a question: more than its texts may have
+FAILED = (
+    "the question failed, which is a fault of Meridian; the terminal of run.py serve says where, so report it with that"
+)
 
 
 @dataclass(frozen=True)
@@ -67,9 +73,9 @@ class Pages:
         if file == report.NAME:
             text = report.write(run).read_text(encoding="utf-8")
             return HTMLResponse(text, headers={"Content-Security-Policy": INLINE})
-        results = {path.name: path for path in run.path.glob("*.json")}
+        results = self.shelf.result_files(run.path)
         if file not in results:
-            raise UserError(f"there is no {file!r} in the run {name}; open its {report.NAME}")
+            raise UserError(f"there is no {ranges.shown(file)!r} in the run {name}; open its {report.NAME}")
         return FileResponse(results[file], headers={"Content-Security-Policy": STRICT})
 
     def compare(self, request: Request) -> Response:
@@ -97,9 +103,9 @@ class Pages:
 
     def _result(self, folder: Path, file: str, name: str) -> Response:
         """A result in a folder or below it. UserError if there is none of this name."""
-        results = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.json")}
+        results = self.shelf.result_files(folder, below=True)
         if file not in results:
-            raise UserError(f"there is no {file!r} in {name}; open its {report.NAME}")
+            raise UserError(f"there is no {ranges.shown(file)!r} in {name}; open its {report.NAME}")
         return FileResponse(results[file], headers={"Content-Security-Policy": STRICT})
 
     def site(self, request: Request) -> Response:
@@ -110,8 +116,10 @@ class Pages:
     async def ask(self, request: Request) -> Response:
         """One question; lines of JSON: {"doing"}, {"done", "total"}, and at the end {"answer"} or {"refused"}."""
         try:
-            sent = json.loads(await request.body())
-        except ValueError as error:  # neither JSON nor text
+            sent = json.loads(await _body(request))
+        except UserError:
+            raise
+        except (ValueError, RecursionError) as error:  # neither JSON nor text, or brackets without end
             raise UserError("a question is a JSON object; send one") from error
         question = TrialQuestion.read(sent)
         run = self.shelf.run(question.run)
@@ -129,6 +137,9 @@ class Pages:
                 tell({"answer": self.trials.ask(run, question, tell)})
             except UserError as refused:
                 tell({"refused": str(refused)})
+            except Exception:
+                LOG.exception("a question failed")  # raised, it would cut the answer off before its sentence
+                tell({"refused": FAILED})
             finally:
                 tell(None)
 
@@ -171,6 +182,16 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
         exception_handlers={UserError: _refused},
     )
+
+
+async def _body(request: Request) -> bytes:
+    """What was sent. UserError as soon as it is more than a question can be."""
+    sent = bytearray()
+    async for part in request.stream():
+        sent += part
+        if len(sent) > MOST_SENT:
+            raise UserError(f"a question has at most {MOST_SENT} bytes; shorten it")
+    return bytes(sent)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

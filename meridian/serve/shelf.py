@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import results_io
 from calibrations.tier_words import tier_text
+from meridian import ranges
 from meridian.report import judging_page
 from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder, suite_documents
 from results_io import UserError
@@ -46,7 +48,7 @@ class Shelf:
             try:
                 run = RunFolder.open(path.parent)
                 subject, example = run.certificate["subject"], _example(run)
-            except (UserError, KeyError):  # of another version, or not whole: its own commands say so
+            except (UserError, KeyError, OSError):  # of another version, or not whole: its own commands say so
                 continue
             yield ListedRun(name, subject["model"], subject["task"], tier_text(run.certificate), *example)
 
@@ -55,13 +57,14 @@ class Shelf:
         names = [one.name for one in self.runs()]
         if name not in names:
             raise UserError(
-                f"there is no finished run {name!r} here; use one of {', '.join(names) or 'those of a run'}"
+                f"there is no finished run {ranges.shown(name)!r} here; use one of {', '.join(names) or 'those of a run'}"
             )
         return RunFolder.open(self.results / name)
 
     def sites(self) -> list[str]:
         """The series of drift that have a site."""
-        return sorted(path.parent.parent.name for path in self.results.glob(SITES))
+        found = (path for path in self.results.glob(SITES) if is_inside(self.results, path))
+        return sorted(path.parent.parent.name for path in found)
 
     def suites(self) -> list[str]:
         """The folders of behavioural suites that have results."""
@@ -97,17 +100,38 @@ class Shelf:
         """The listed folder of suites, geometry, judging or drift. UserError if there is none of this name."""
         if name not in {one for names in self.pages().values() for one in names}:
             raise UserError(
-                f"there is no folder {name!r} of suites, geometry, judging or drift here; run suite=all, for example"
+                f"there is no folder {ranges.shown(name)!r} of suites, geometry, judging or drift; run suite=all, for example"
             )
         return self.results / name
 
     def site_file(self, series: str, name: str) -> Path:
         """A file of a drift site. UserError if the series has no site, or its site no such file."""
         folder = self.results / "drift" / series / "site"
-        path = (folder / name).resolve()
-        if series not in self.sites() or not path.is_relative_to(folder.resolve()) or not path.is_file():
-            raise UserError(f"there is no file {name!r} in the site of {series!r}")
-        return path
+        if series not in self.sites() or not is_inside(folder, folder / name):
+            raise UserError(
+                f"there is no file {ranges.shown(name)!r} in a site of {ranges.shown(series)!r} here; open a link of the first "
+                "page"
+            )
+        return folder / name
+
+    def result_files(self, folder: Path, below: bool = False) -> dict[str, Path]:
+        """{name: file} of the JSON files in a folder, and with `below` of those below it, that may be shown."""
+        found = folder.rglob("*.json") if below else folder.glob("*.json")
+        return {path.relative_to(folder).as_posix(): path for path in found if is_inside(folder, path)}
+
+
+def is_inside(folder: Path, path: Path) -> bool:
+    """True of a file that is in the folder with every link followed, and that is no pipe or device and no larger than a result.
+
+    False of whatever has no such place, as a name that is too long for the system.
+    """
+    try:
+        place = path.resolve(strict=True)
+        state = place.stat()
+        inside = place.is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):  # also a NUL in the name, and links in a circle
+        return False
+    return inside and stat.S_ISREG(state.st_mode) and state.st_size <= results_io.MOST_BYTES
 
 
 def _example(run: RunFolder) -> tuple[str, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import meridian
 from calibrations.claimed_nodes import names
+from meridian import ranges
 from meridian.figures.intervals import finite
 from meridian.run_folder import RunFolder
 from results_io import UserError
@@ -20,6 +22,7 @@ KINDS = ("ablate", "patch", "keep")
 EVERY = "every head"
 PROMPTS = 8  # that the lab draws and nobody looks at: the typed prompt takes their place
 TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "corrupted")
+HALF = re.compile("[\ud800-\udfff]")
 LONGEST = 20_000  # characters of a text that is sent
 
 Tell = Callable[[dict[str, Any]], None]
@@ -45,9 +48,11 @@ class TrialQuestion:
             raise UserError(f"a question holds the texts {', '.join(TEXTS)}; send these")
         if any(len(sent.get(name, "")) > LONGEST for name in TEXTS):
             raise UserError(f"a text of the question has more than {LONGEST} characters; shorten it")
+        if any(HALF.search(sent.get(name, "")) for name in TEXTS):
+            raise UserError("a text of the question has half of a character (a surrogate); write the whole of it")
         question = cls(**{name: sent.get(name, "") for name in TEXTS})
         if question.kind not in KINDS:
-            raise UserError(f"the question {question.kind!r} is unknown; use {', '.join(KINDS)}")
+            raise UserError(f"the question {ranges.shown(question.kind)!r} is unknown; use {', '.join(KINDS)}")
         return question
 
 

@@ -44,7 +44,7 @@ def refusal(path: Path, options: Options | None = None) -> str:
     with pytest.raises(UserError) as error:
         read(path, options)
     sentence = str(error.value)
-    assert "\n" not in sentence and ". " not in sentence.replace(str(path), "")
+    assert "\n" not in sentence and ". " not in sentence.replace(str(path), "").replace("...", "")
     return sentence.replace(f"{path}, line ", "LINE ").replace(str(path), "FILE")
 
 
@@ -225,11 +225,18 @@ FAULTS = {
     HEADER
     + 'a, "b, b", c, d\n': "LINE 2: has 5 cells, and the header has 4; put a cell that holds the separator or a line break "
     "into double quotes, with no space before them",
+    ",,,\n": "FILE has only empty cells; write a header and one prompt pair a line",
+    '""\n': "FILE has only empty cells",
+    ";;": "FILE has only empty cells",
+    f"clean,corrupted,answer,roles\na,b,c,{'[' * 100_000}\n": "LINE 2: has roles that are not JSON (maximum recursion",
+    f'clean,corrupted,answer\na,b,"[0x{"f" * 50_000}, 5]"\n': "LINE 2: has a number of more than 20 digits as its answer; write",
+    f'clean,corrupted,answer,role.io\na,b,c,"[0x{"f" * 50_000}, 5]"\n': "LINE 2: has the role io at a value of thousands of",
+    f"clean,corrupted,answer,role.io\n{'a' * 300_000},x,c,{'a' * 150_000}\n": "LINE 2: has the role io at 'aaa",
     "sep=;\n" + HEADER.replace(",", ";") + "a;b;c;d\n": "LINE 1: sep=; is a line of Excel's own; take it away",
 }
 
 
-@pytest.mark.parametrize(("text", "sentence"), FAULTS.items())
+@pytest.mark.parametrize(("text", "sentence"), FAULTS.items(), ids=range(len(FAULTS)))
 def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path, text, sentence) -> None:
     assert refusal(written(tmp_path / "a.csv", text)).startswith(sentence)
 
@@ -255,12 +262,61 @@ LINES = {
     ): "LINE 1: gives the role 'a' in two columns; keep one",
     as_jsonl([{**PAIR, "roles": {"a b": "Mary"}}]): "LINE 1: names a role 'a b'; use letters, digits and underscores",
     "[" * 100_000: "LINE 1: is no JSON (",
+    as_jsonl(
+        [{**PAIR, "answer": 10**20}]
+    ): "LINE 1: has a number of more than 20 digits as its answer; write it in quotation",
+    as_jsonl([{**PAIR, "cluster": -(10**20)}]): "LINE 1: has a number of more than 20 digits as its cluster",
 }
 
 
 @pytest.mark.parametrize(("text", "sentence"), LINES.items())
 def test_what_is_wrong_with_a_line_of_json_is_said(tmp_path, text, sentence) -> None:
     assert refusal(written(tmp_path / "a.jsonl", text)).startswith(sentence)
+
+
+LONG = "x" * 1_000_000
+LONG_NAMES = {
+    f"clean,corrupted,answer,{LONG}\na,b,c,d\n": "LINE 1 has the unknown column 'xxx",
+    f"clean,corrupted,answer,{LONG},{LONG}\na,b,c,d,e\n": "LINE 1 has the column 'xxx",
+    f"{' ' * 500_000}clean {LONG},b\na,b\n": "LINE 1 has no column clean (it has: clean ...)",
+    f"clean,corrupted,answer,role.{LONG}\na,b,c,d\n": "LINE 2: has the role xxx",
+    f'clean,corrupted,answer,roles\na,b,c,"{{""{LONG}-"": 1}}"\n': "LINE 2: names a role 'xxx",
+    f'clean,corrupted,answer,corrupted_roles\na,b,c,"{{""{LONG}"": 1}}"\n': "LINE 2: names the role xxx",
+    f"clean,corrupted,answer,role.a,role.{LONG}\na,b,c,a,\n": "LINE 2: has the role xxx",
+    f"clean,corrupted,answer,split\na,b,c,{LONG}\n": "LINE 2: has the split 'xxx",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), LONG_NAMES.items(), ids=range(len(LONG_NAMES)))
+def test_a_sentence_about_a_long_name_stays_short(tmp_path, text, sentence) -> None:
+    said = refusal(written(tmp_path / "a.csv", text))
+    assert said.startswith(sentence) and len(said) < 500
+
+
+@pytest.mark.timeout(60)
+def test_many_columns_and_keys_are_looked_through_once(tmp_path) -> None:
+    """By their number: pairwise, 60,000 took minutes."""
+    roles = {f"role.a{number}": [0, 1] for number in range(60_000)}
+    (row,) = read(written(tmp_path / "a.csv", as_csv([{**PAIR, **roles}])))
+    assert row.spans is not None and len(row.spans) == 60_000
+    keys = ", ".join(f'"a{number}": 1' for number in range(60_000))
+    said = refusal(written(tmp_path / "a.jsonl", f'{{{keys}, "a59999": 2}}'))
+    assert said == "LINE 1: is no JSON (the key 'a59999' is there twice); write one object a line"
+
+
+def test_a_part_is_counted_up_to_a_bound(tmp_path) -> None:
+    for length, said in ((20, "contains 19 times; give"), (21, "contains 20 times or more; give")):
+        text = f"clean,corrupted,answer,role.io\n{'a' * length},x,c,aa\n"
+        assert said in refusal(written(tmp_path / "a.csv", text))
+
+
+def test_a_file_without_end_is_refused_by_its_size(tmp_path) -> None:
+    path = written(tmp_path / "a.csv", HEADER + LINE)
+    with path.open("ab") as stream:
+        stream.truncate(8 << 30)  # sparse
+    assert refusal(path) == (
+        "task.path=FILE has 8,589,934,592 bytes, and 268,435,456 are allowed; take fewer rows, or give them as task.dataset"
+    )
 
 
 def test_what_is_no_text_file_is_refused(tmp_path) -> None:

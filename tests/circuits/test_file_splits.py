@@ -202,3 +202,12 @@ def test_foils_that_no_row_names_are_left_out_or_chosen(tokenizer) -> None:
     chosen = file.load(rows, tokenizer, foils=lambda pairs: ["Zoe" if place else None for place, _ in enumerate(pairs)])
     assert {example.wrong for example in chosen.given["evaluation"]} == {("Zoe",)}
     assert chosen.source.left_out == {1: "has no foil, and none of the model's likely words is one token after it"}
+
+
+def test_a_label_of_a_million_characters_is_cut_in_sentences(tokenizer) -> None:
+    rows = [{**row, "template": "t" * 1_000_000} for row in ioi_rows(40)]
+    found = file.examine(file.read(rows), file.PromptTokenizer(tokenizer, Options()))
+    assert any("templates: 1, by the column template; tttt" in note for note in found.notes)
+    few = file.examine(file.read(rows[:3]), file.PromptTokenizer(tokenizer, Options()))
+    assert few.rejected and few.lacking is not None
+    assert max(map(len, [*found.notes, *(one.reason for one in few.rejected), few.lacking])) < 500

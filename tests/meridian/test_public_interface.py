@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
 import meridian
 import results_io
 from calibrations.registry import CALIBRATIONS
+from meridian import in_process, overrides
 from meridian.finished_run import FinishedRun
 from results_io import UserError
 from tests.commandline import ROOT, SMALL, command
@@ -90,6 +94,34 @@ def test_hydra_and_the_command_line_are_left_as_they_were(selected) -> None:
         assert hydra.cfg is marker and sys.argv == before and not GlobalHydra.instance().is_initialized()
     finally:
         hydra.cfg = kept
+
+
+def test_inside_of_a_command_a_run_has_the_settings_that_it_has_outside() -> None:
+    """As in `run.py serve`, whose threads load models: Hydra's own state is that of the command afterwards."""
+    asked = ["task=greater_than", "prompts.evaluation=30"]
+    with in_process.started(asked) as made:
+        outside = made.settings, made.typed, made.overrides
+    hydra = HydraConfig.instance()
+    kept, marker = hydra.cfg, object()
+    found: list[Any] = []
+
+    def ask() -> None:
+        with in_process.started(asked) as made:
+            found.append((made.settings, made.typed, made.overrides))
+
+    with initialize_config_dir(str(overrides.CONFIGS), version_base=None):
+        hydra.cfg = marker
+        command = GlobalHydra.instance().hydra
+        try:
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert hydra.cfg is marker and GlobalHydra.instance().hydra is command
+        finally:
+            hydra.cfg = kept
+    assert found == [outside] * 4 and outside[0]["prompts"]["evaluation"] == 30
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +27,7 @@ from meridian.run_folder import RunFolder
 from meridian.serve import application, trial
 from meridian.serve.shelf import Shelf
 from results_io import UserError
-from tests.commandline import command
+from tests.commandline import ROOT, command
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, PHONE, chromium, wait
 from tests.meridian.judged import judged
 from tests.result_samples import completed
@@ -90,11 +95,62 @@ def test_reports_results_and_comparisons_are_opened(client, shelf) -> None:
         f"/{TOKEN}/compare?a=pocket/ioi&b=nothing", f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/ioi",
         f"/{TOKEN}/folder/pocket/suites/report.html", f"/{TOKEN}/folder/pocket/geometry/report.html",
         f"/{TOKEN}/folder/pocket/ioi/report.html", f"/{TOKEN}/folder/secret.txt",
+        f"/{TOKEN}/drift/demo/%00", f"/{TOKEN}/drift/x/%00", f"/{TOKEN}/drift/demo/{'n' * 300}",
+        f"/{TOKEN}/drift/demo/{'a/' * 3000}b",
+        f"/{TOKEN}/drift/{'x' * 300}/index.html", f"/{TOKEN}/report/pocket/ioi/{'n' * 300}.json",
     ],
 )  # fmt: skip
 def test_nothing_else_is_opened(client, address) -> None:
     answer = client.get(address)
     assert answer.status_code == 404 and "not to be read" not in answer.text
+
+
+def test_links_that_lead_out_pipes_and_folders_are_not_opened(tmp_path) -> None:
+    """In a folder of drift, whose address any file below it has, and in its site; a link inside of the folder is followed."""
+    series = tmp_path / "results" / "drift" / "demo"
+    results_io.write(series / "manifest-s1.json", completed("160", snapshots=["s1"], snapshot="s1"))
+    (series / "site").mkdir()
+    (series / "site" / "index.html").write_text("site")
+    (tmp_path / "secret.json").write_text('"not to be read"')
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "index.html").write_text("not to be read")
+    (tmp_path / "results" / "drift" / "other").mkdir()
+    (tmp_path / "results" / "drift" / "other" / "site").symlink_to(tmp_path / "elsewhere")
+    for folder in (series, series / "site"):
+        (folder / "evil.json").symlink_to(tmp_path / "secret.json")
+        (folder / "round.json").symlink_to(folder / "round.json")
+        (folder / "dir.json").mkdir()
+        os.mkfifo(folder / "fifo.json")
+    (series / "again.json").symlink_to(series / "manifest-s1.json")
+    client = TestClient(application.application(tmp_path / "results", TOKEN), base_url="http://127.0.0.1")
+    for name in ("evil", "round", "dir", "fifo"):
+        for address in (f"folder/drift/demo/{name}.json", f"drift/demo/{name}.json"):
+            answer = client.get(f"/{TOKEN}/{address}")
+            assert answer.status_code == 404 and list(answer.json()) == ["refused"], address
+    assert client.get(f"/{TOKEN}/folder/drift/demo/again.json").json()["snapshot"] == "s1"
+    assert client.get(f"/{TOKEN}/drift/other/index.html").status_code == 404
+    assert "drift/other/index.html" not in client.get(f"/{TOKEN}/").text
+
+
+def test_of_a_run_only_files_of_its_own_folder_are_opened(client, shelf, tmp_path) -> None:
+    (tmp_path / "secret.json").write_text('"not to be read"')
+    run = shelf / "pocket" / "again"
+    (run / "evil.json").symlink_to(tmp_path / "secret.json")
+    (run / "dir.json").mkdir()
+    os.mkfifo(run / "fifo.json")
+    (run / "large.json").write_text('"large"')
+    try:
+        for name in ("evil", "dir", "fifo"):
+            answer = client.get(f"/{TOKEN}/report/pocket/again/{name}.json")
+            assert answer.status_code == 404 and f"'{name}.json' in the run pocket/again" in answer.json()["refused"]
+        assert client.get(f"/{TOKEN}/report/pocket/again/large.json").json() == "large"
+        with (run / "large.json").open("ab") as stream:
+            stream.truncate(results_io.MOST_BYTES + 1)  # sparse
+        assert client.get(f"/{TOKEN}/report/pocket/again/large.json").status_code == 404
+    finally:
+        for name in ("evil", "fifo", "large"):
+            (run / f"{name}.json").unlink()
+        (run / "dir.json").rmdir()
 
 
 def test_a_folder_of_drift_has_its_page_and_its_results_alone(tmp_path) -> None:
@@ -156,11 +212,24 @@ def test_an_answer_is_that_of_the_lab_and_its_progress_is_told(client, shelf) ->
         (b'{"run": "pocket/ioi", "kind": "delete"}', "the question 'delete' is unknown; use ablate, patch, keep"),
         (b'{"run": "elsewhere", "kind": "ablate"}', "there is no finished run 'elsewhere' here"),
         (b'{"run": "pocket/ioi", "kind": "ablate", "prompt": "' + b"x" * 20_001 + b'"}', "more than 20000 characters"),
+        (b"[" * 100_000, "a question is a JSON object; send one"),
+        (b'"' + b"x" * application.MOST_SENT, "a question has at most 1048576 bytes; shorten it"),
+        (b'{"run": "pocket/ioi", "kind": "\\ud800"}', "half of a character"),
     ],
 )
 def test_what_is_no_question_is_refused_in_a_sentence(client, sent, said) -> None:
     answer = client.post(f"/{TOKEN}/ask", content=sent)
     assert answer.status_code == 400 and said in answer.json()["refused"]
+
+
+def test_a_fault_ends_the_answer_with_a_sentence(shelf, caplog) -> None:
+    class Faulty(trial.Trials):
+        def ask(self, *asked: Any) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+    client = TestClient(application.application(shelf, TOKEN, Faulty()), base_url="http://127.0.0.1")
+    assert told(client, question(shelf)) == [{"refused": application.FAILED}]
+    assert "ZeroDivisionError" in caplog.text
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -180,6 +249,27 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path) -> None:
     outcome = command("serve", f"results={tmp_path / 'nowhere'}")
     assert outcome.code == 2 and "is not a folder; give one that runs wrote to" in outcome.errors.replace("\n", "")
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.slow
+def test_the_command_itself_answers_a_question(shelf, tmp_path) -> None:
+    """A process of its own, as somebody starts it: inside of Hydra's main function, where other tests are not."""
+    typed = [sys.executable, str(ROOT / "run.py"), "serve", f"results={shelf}", "serve.port=0"]
+    with (tmp_path / "errors").open("wb") as errors:
+        served = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=tmp_path)
+    try:
+        assert served.stdout is not None
+        address = served.stdout.readline().partition(" shows ")[0]
+        asked = urllib.request.Request(f"{address}ask", json.dumps(question(shelf)).encode(), method="POST")
+        with urllib.request.urlopen(asked, timeout=300) as answer:
+            first, *progress, last = [json.loads(line) for line in answer]
+    finally:
+        served.send_signal(signal.SIGINT)
+        served.wait(60)
+    assert first == {"doing": "loading pocket"} and progress[-1]["done"] == progress[-1]["total"] > 0
+    (row,) = last["answer"]["rows"]
+    assert row["label"] == "L2H1" and abs(row["estimate"]) > 1e-3
+    assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
 # --- in a browser ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from circuits.tasks.file.rows import OPTIONAL, REQUIRED, RowError, is_role
+from circuits.tasks.file.rows import OPTIONAL, REQUIRED, RowError, is_role, shortened, shown
 from results_io import UserError
 
 PATH = re.compile(r"(?P<base>[^\[\]]+)(?:\[(?P<key>[^\[\]]+)\])?")
@@ -25,7 +25,7 @@ def check(chosen: Mapping[str, str]) -> None:
     known = (*REQUIRED, *OPTIONAL)
     for name, place in chosen.items():
         if name not in known and not is_role(name):
-            raise UserError(f"task.columns names {name!r}; use {', '.join(known)} or role.<name>")
+            raise UserError(f"task.columns names {shown(name)}; use {', '.join(known)} or role.<name>")
         if not isinstance(place, str) or PATH.fullmatch(place) is None:
             raise UserError(
                 f"task.columns.{name}={place} is no column; write a name, a.b for a nested one, or a[b] for the element b of a"
@@ -50,7 +50,9 @@ def _at(record: Mapping[str, Any], place: str, where: str) -> Any:
     try:
         return None if key is None else value[key]
     except (KeyError, IndexError, TypeError) as error:
-        raise RowError(where, f"has no {place}: {found['key']} is {key!r}; correct task.columns") from error
+        raise RowError(
+            where, f"has no {shortened(place)}: {shortened(found['key'])} is {shown(key)}; correct task.columns"
+        ) from error
 
 
 def _inside(record: Any, path: str, where: str) -> Any:
@@ -59,7 +61,7 @@ def _inside(record: Any, path: str, where: str) -> Any:
         if value is None:
             return None
         if not isinstance(value, Mapping) or part not in value:
-            has = ", ".join(map(str, value)) if isinstance(value, Mapping) else "none"
-            raise RowError(where, f"has no column {path} (it has: {has}); correct task.columns")
+            has = shortened(", ".join(map(str, value))) if isinstance(value, Mapping) else "none"
+            raise RowError(where, f"has no column {shortened(path)} (it has: {has}); correct task.columns")
         value = value[part]
     return value

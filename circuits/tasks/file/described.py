@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from circuits.tasks.file.pairs import FRAME, PromptTokenizer, TokenPair, spaces, unknown_words
-from circuits.tasks.file.rows import SPLITS
+from circuits.tasks.file.rows import SPLITS, shortened
 from circuits.tasks.file.splits import Dealt
 
 SHOWN_LINES = 10  # with answers of several tokens
@@ -104,7 +104,7 @@ def _templates(kept: Sequence[TokenPair]) -> str:
     default = any(pair.row.template is None for pair in kept)
     how = "by token length and changed positions, the default" if default else "by the column template"
     largest = ", ".join(
-        f"{name.removeprefix(FRAME + '/')} ({count})"
+        f"{shortened(name.removeprefix(FRAME + '/'))} ({count})"
         for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
     )
     return f"templates: {len(counts)}, {how}; {largest}{', ...' if len(counts) > SHOWN else ''}"

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import PairRow, RowError, Unread, of_cells, require_alike, require_columns, shown
+from circuits.tasks.file.rows import (
+    PairRow,
+    RowError,
+    Unread,
+    first_twice,
+    of_cells,
+    require_alike,
+    require_columns,
+    shown,
+)
 from results_io import UserError
 
 LINES = (".jsonl", ".ndjson")
@@ -27,6 +36,7 @@ FORMATS = {  # what a file begins with that is no text, and what to do about it
     b"\x1f\x8b": "is packed by gzip; unpack it",
     b"PAR1": "is Parquet; give the folder that it is in as task.dataset",
 }
+MOST_BYTES = 1 << 28  # of a file: a million long rows, where a run looks at some thousands
 SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # of Excel
 
 
@@ -80,6 +90,11 @@ def _text(path: Path) -> str:
         if not path.is_file():
             what = "is a pipe or a device; write it to a file, and give that" if path.exists() else NO_FILE
             raise UserError(f"task.path={path} {what}")
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise UserError(
+                f"task.path={path} has {size:,} bytes, and {MOST_BYTES:,} are allowed; take fewer rows, or give them as "
+                "task.dataset"
+            )
         content = path.read_bytes()
     except OSError as error:
         raise UserError(
@@ -108,7 +123,9 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
     """(line, {column: cell}, or why there are none) of every line of a CSV file that is not blank."""
     csv.field_size_limit(sys.maxsize)
     lines = _delimited(text, path)
-    first, header = next(lines)
+    first, header = next(lines, (1, None))
+    if header is None:
+        raise UserError(f"{path} has only empty cells; write a header and one prompt pair a line")
     names = [name.strip() for name in header]
     if not chosen:
         require_columns(names, f"{path}, line {first}")
@@ -172,9 +189,7 @@ def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any] | RowE
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise ValueError(f"the key {shown(first_twice(name for name, _ in pairs))} is there twice")
     return found
 
 

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ REMEDY = {
     "corrupted": "patching compares two runs, so give each row a second prompt whose answer is another",
     "answer": "the word that continues the clean prompt",
 }
-
+COUNTED = 20  # times that a part of a prompt is looked for
 SHOWN = 80  # characters of a value in an error: a cell may hold a book
 
 Span = tuple[int, int]
@@ -88,9 +89,9 @@ def require_columns(names: Sequence[str], where: str) -> None:
     for name in REQUIRED:
         if name not in names:
             raise UserError(_lacks(name, names, where))
-    twice = next((name for name in names if list(names).count(name) > 1), None)
+    twice = first_twice(names)
     if twice is not None:
-        raise UserError(f"{where} has the column {twice!r} twice; keep one of them")
+        raise UserError(f"{where} has the column {shown(twice)} twice; keep one of them")
     for name in names:
         if not name:
             raise UserError(
@@ -99,9 +100,15 @@ def require_columns(names: Sequence[str], where: str) -> None:
             )
         if name not in known and not ROLE_NAME.fullmatch(name.partition(".")[2] if is_role(name) else ""):
             raise UserError(
-                f"{where} has the unknown column {name!r}; use {', '.join(known)} or {ROLE_COLUMN}<name>, delete it, or name "
-                "the columns to read with task.columns"
+                f"{where} has the unknown column {shown(name)}; use {', '.join(known)} or {ROLE_COLUMN}<name>, delete it, or "
+                "name the columns to read with task.columns"
             )
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """The first of the names that stands there more than once, or None."""
+    counts = Counter(names := list(names))
+    return next((name for name in names if counts[name] > 1), None)
 
 
 def _lacks(name: str, names: Sequence[str], where: str) -> str:
@@ -109,7 +116,7 @@ def _lacks(name: str, names: Sequence[str], where: str) -> str:
     there = textwrap.shorten(", ".join(names), SHOWN, placeholder=" ...") or "none"
     near = next((one for one in names if one.strip().lower() == name), None)
     if near is not None:
-        remedy = f"call {near} {name}"
+        remedy = f"call {shortened(near)} {name}"
     elif len(names) == 1 and re.search(r"\W", there):
         remedy = "the first line names the columns, with a comma, a semicolon or a tab between them"
     else:
@@ -119,7 +126,15 @@ def _lacks(name: str, names: Sequence[str], where: str) -> str:
 
 def shown(value: Any) -> str:
     """A value as an error names it: as Python writes it, shortened."""
-    text = repr(value)
+    try:
+        text = repr(value[: SHOWN + 1] if isinstance(value, str) else value)
+    except (ValueError, RecursionError):
+        return "a value of thousands of signs"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def shortened(text: str) -> str:
+    """A name as an error has it without quotation marks."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
@@ -173,7 +188,7 @@ def require_alike(rows: Sequence[PairRow], where: str) -> None:
                 "none"
             )
         if set(row.spans or {}) != set(first.spans or {}):
-            own, other = (", ".join(sorted(one.spans or {})) or "none" for one in (row, first))
+            own, other = (shortened(", ".join(sorted(one.spans or {}))) or "none" for one in (row, first))
             raise UserError(
                 f"{where}, line {row.line}: names the roles {own}, and line {first.line} {other}; give every row the same roles"
             )
@@ -202,7 +217,7 @@ def _label(value: Any, name: str, where: str) -> str | None:
         return None
     if type(value) not in (str, int):
         raise RowError(where, f"has {name} {shown(value)}; write a text")
-    return _unicode(str(value), name, where)
+    return _unicode(_as_text(value, name, where), name, where)
 
 
 def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
@@ -215,12 +230,22 @@ def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
     for one in given:
         if type(one) not in (str, int):
             raise RowError(where, f"has {name} {shown(one)}; write a word in quotation marks, or a list of them")
-        if not str(one).strip(" "):
+        if not _as_text(one, name, where).strip(" "):
             raise RowError(
                 where,
                 f"has an empty {name} in {shown(value)}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
             )
-    return tuple(dict.fromkeys(_unicode(str(one), name, where) for one in given))
+    return tuple(dict.fromkeys(_unicode(_as_text(one, name, where), name, where) for one in given))
+
+
+def _as_text(value: str | int, name: str, where: str) -> str:
+    """RowError for a number with more digits than any has that is meant as a word; Python writes none of thousands."""
+    if isinstance(value, int) and abs(value) >= 10**results_io.MOST_DIGITS:
+        raise RowError(
+            where,
+            f"has a number of more than {results_io.MOST_DIGITS} digits as its {name}; write it in quotation marks",
+        )
+    return str(value)
 
 
 def _list_in(cell: str) -> list[Any] | None:
@@ -255,7 +280,10 @@ def _corrupted_spans(
     places = _places(cells, "corrupted_roles", CORRUPTED_ROLE_COLUMN, where, text)
     for role in places:
         if role not in spans:
-            raise RowError(where, f"names the role {role} in its corrupted prompt alone; name it in the clean one too")
+            raise RowError(
+                where,
+                f"names the role {shortened(str(role))} in its corrupted prompt alone; name it in the clean one too",
+            )
     return {role: _span(role, place, corrupted, "corrupted", where) for role, place in places.items()} or None
 
 
@@ -265,7 +293,7 @@ def _places(cells: Mapping[str, Any], column: str, prefix: str, where: str, text
     if text and isinstance(given, str) and given:
         try:
             given = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RowError(where, f'has {column} that are not JSON ({error}); write {{"subject": "Mary"}}') from error
     if is_empty(given):
         given = {}
@@ -276,27 +304,29 @@ def _places(cells: Mapping[str, Any], column: str, prefix: str, where: str, text
     named = {name.removeprefix(prefix): value for name, value in cells.items() if name.startswith(prefix)}
     both = sorted(set(given) & set(named))
     if both:
-        raise RowError(where, f"gives the role {both[0]!r} in two columns; keep one")
+        raise RowError(where, f"gives the role {shown(both[0])} in two columns; keep one")
     return {**given, **{name: _list_in(v) or v if isinstance(v, str) else v for name, v in named.items()}}
 
 
 def _span(role: str, place: Any, prompt: str, side: str, where: str) -> Span:
     if role in RESERVED:
-        raise RowError(where, f"names a role {role!r}, which every prompt has anyway; call it something else")
+        raise RowError(where, f"names a role {shown(role)}, which every prompt has anyway; call it something else")
     if not ROLE_NAME.fullmatch(role):
-        raise RowError(where, f"names a role {role!r}; use letters, digits and underscores, a letter first")
+        raise RowError(where, f"names a role {shown(role)}; use letters, digits and underscores, a letter first")
+    named = shortened(role)
     if isinstance(place, str) and place:
         first, count = prompt.find(place), _occurrences(place, prompt)
         if count == 0:
             raise RowError(
                 where,
-                f"has the role {role} at {shown(place)}, which the {side} prompt {shown(prompt)} does not contain",
+                f"has the role {named} at {shown(place)}, which the {side} prompt {shown(prompt)} does not contain",
             )
         if count > 1:
+            more = " or more" if count == COUNTED else ""
             raise RowError(
                 where,
-                f"has the role {role} at {shown(place)}, which the {side} prompt contains {count} times; give its characters, "
-                f"the first time [{first}, {first + len(place)}]",
+                f"has the role {named} at {shown(place)}, which the {side} prompt contains {count} times{more}; give its "
+                f"characters, the first time [{first}, {first + len(place)}]",
             )
         return first, first + len(place)
     if isinstance(place, (list, tuple)) and len(place) == 2 and all(type(one) is int for one in place):
@@ -305,15 +335,15 @@ def _span(role: str, place: Any, prompt: str, side: str, where: str) -> Span:
             return start, end
         raise RowError(
             where,
-            f"has the role {role} at [{start}, {end}], outside its {len(prompt)} characters; use 0 <= start < end",
+            f"has the role {named} at {shown([start, end])}, outside its {len(prompt)} characters; use 0 <= start < end",
         )
-    raise RowError(where, f"has the role {role} at {shown(place)}; write a part of the {side} prompt, or [start, end]")
+    raise RowError(where, f"has the role {named} at {shown(place)}; write a part of the {side} prompt, or [start, end]")
 
 
 def _occurrences(part: str, text: str) -> int:
-    """How often `part` stands in `text`, overlaps counted."""
+    """How often `part` stands in `text`, overlaps counted, up to COUNTED: each takes a look at the rest of the text."""
     count, place = 0, text.find(part)
-    while place >= 0:
+    while place >= 0 and count < COUNTED:
         count, place = count + 1, text.find(part, place + 1)
     return count
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.tasks.example import Example
 from circuits.tasks.file.pairs import Rejected, TokenPair, example
-from circuits.tasks.file.rows import SPLITS
+from circuits.tasks.file.rows import SPLITS, shown
 
 SCORED = ("evaluation", "held_out")
 NEEDED = ("discovery", *SCORED)  # of which none may be empty
@@ -69,7 +69,7 @@ def too_few(template: str, rows: int) -> str:
     """Why the rows of a template without enough reference prompts are left out."""
     those = "the only row" if rows == 1 else f"one of {rows} rows"
     return (
-        f"is {those} of template {template!r}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
+        f"is {those} of template {shown(template)}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
         "means need beside a row to score; add rows like it"
     )
 
@@ -78,7 +78,7 @@ def too_few_named(template: str, rows: int, reference: int) -> str:
     """The same of rows that name their splits, of which enough may be there under another name."""
     those = "the only row" if rows == 1 else f"one of {rows} rows"
     return (
-        f"is {those} of template {template!r}, whose rows of split reference give {reference} of the "
+        f"is {those} of template {shown(template)}, whose rows of split reference give {reference} of the "
         f"{MINIMUM_REFERENCE_PROMPTS} reference prompts that its means need; give more of them the split reference"
     )
 
