@@ -205,6 +205,24 @@ def version_after(text: str, asked: str | None = None) -> str:
     return asked
 
 
+def claims_what_it_cannot(stored: Standing, settings: Mapping[str, Any], task: str, now: Standing) -> str | None:
+    """What is wrong with the standing that a certificate of a run with these settings says; None if it can be so.
+
+    `now`: the standing of the same settings with the code that runs. The same digest has the same differences. Rules of this
+    version without any difference have the digest of these settings with the released code.
+    """
+    if stored.version != now.version:
+        return None
+    if stored.sha256 == now.sha256:
+        return None if stored == now else "other differences than rules of this digest have"
+    released = Release.read()
+    own = replace(rules_of(settings), code=released.rules.code)
+    differ = own.differences(released.of(task))
+    if not stored.differences and (differ or stored.sha256 != own.sha256 or not now.differences):
+        return f"no difference from the released {stored.version}, and another digest than these have"
+    return None
+
+
 def _at(settings: Mapping[str, Any], name: str) -> Any:
     """The section of a dotted name."""
     for part in name.split("."):

@@ -256,22 +256,7 @@ def start(
     """
     _keep_freed_memory()
     given = list(HydraConfig.get().overrides.task)
-    for text in given:
-        overrides.check_takes_nothing_away(text)
-    settings = config_files.plain(config)
-    identifiers = selected(settings["select"])
-    if typed := next((text for text in given if overrides.setting(text).startswith("preset.")), None):
-        raise UserError(
-            f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out"
-        )
-    defaults = overrides.defaults(HydraConfig.get().runtime.choices, config, given)
-    for text in given:
-        name = overrides.setting(text)
-        overrides.check_is_there(text, defaults)
-        overrides.check_kind(name, overrides.value_of(config, name), overrides.value_of(defaults, name))
-    for section in COUNTED:
-        overrides.check_counts(section, settings.get(section), overrides.value_of(defaults, section))
-    ranges.check("", settings, config_files.plain(defaults))
+    settings, identifiers, defaults = checked(config, HydraConfig.get().runtime.choices, given)
     if not settings["results"].strip():
         raise UserError("results= names no folder; give one, for example results=results")
     differs = sorted(
@@ -283,6 +268,32 @@ def start(
     had_results = results.exists()
     reporter.tracker = trackers.open_tracker(settings["tracker"], results, warn or reporter.say)
     return RunContext(settings, tuple(given), tuple(differs), tuple(identifiers), reporter, had_results)
+
+
+def checked(
+    config: DictConfig, choices: Mapping[str, str], given: Sequence[str]
+) -> tuple[dict[str, Any], Sequence[str], DictConfig]:
+    """(settings as plain data, the calibrations selected, the defaults of these `choices`) of the overrides `given`.
+
+    UserError for a setting that there is not, of the wrong kind, or out of its range.
+    """
+    for text in given:
+        overrides.check_takes_nothing_away(text)
+    settings = config_files.plain(config)
+    identifiers = selected(settings["select"])
+    if typed := next((text for text in given if overrides.setting(text).startswith("preset.")), None):
+        raise UserError(
+            f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out"
+        )
+    defaults = overrides.defaults(choices, config, given)
+    for text in given:
+        name = overrides.setting(text)
+        overrides.check_is_there(text, defaults)
+        overrides.check_kind(name, overrides.value_of(config, name), overrides.value_of(defaults, name))
+    for section in COUNTED:
+        overrides.check_counts(section, settings.get(section), overrides.value_of(defaults, section))
+    ranges.check("", settings, config_files.plain(defaults))
+    return settings, identifiers, defaults
 
 
 def selected(select: object) -> Sequence[str]:

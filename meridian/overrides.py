@@ -139,6 +139,18 @@ def in_a_command(given: Sequence[str]) -> Iterator[DictConfig]:
             hydra.cfg = before
 
 
+def composed_with_choices(given: Sequence[str]) -> tuple[DictConfig, Mapping[str, str]]:
+    """As `composed`, with what each group of the configuration is set to."""
+    with contextlib.ExitStack() as stack:
+        if not GlobalHydra.instance().is_initialized():
+            stack.enter_context(initialize_config_dir(str(CONFIGS), version_base=None))
+        config = compose("config", list(given), return_hydra_config=True)
+    choices = config.hydra.runtime.choices
+    with open_dict(config):
+        del config["hydra"]
+    return config, choices
+
+
 def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:
     """One group of the configuration for a choice in it, as plain data; `given`: overrides of its settings."""
     return value_of(composed([f"{name}={choice}", *given]), name)
@@ -210,6 +222,11 @@ def check_counts(name: str, value: Any, default: Any) -> None:
             check_counts(f"{name}.{key}", item, default.get(key))
     elif type(value) is int and type(default) is int and value < 1 and not name.endswith("seed"):
         raise UserError(f"{name}={value} is too small; use a whole number of at least 1")
+
+
+def is_known(name: str) -> bool:
+    """True of a setting that some configuration file has."""
+    return name in _settings()
 
 
 def unknown(name: str) -> UserError:

@@ -8,7 +8,8 @@ weights are read again. This finds edits. It does not find a forger, who would c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +19,11 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 import results_io
-from calibrations import certificate
+from calibrations import certificate, rules
 from calibrations.calibrate import ABOUT
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
-from meridian import commandline, config_files, file_task, integrity, overrides, stages
-from meridian.context import RunContext
+from meridian import commandline, file_task, integrity, overrides, ranges, stages
+from meridian.context import RunContext, checked
 from meridian.run_folder import CERTIFICATE
 from results_io import UserError
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 CHECKED_ALONE = ("model", "engine")  # settings that are typed for the check and not those of the run
 WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # likewise where rows are, which may have moved
 CIRCUIT_PATH = "circuit.path"  # likewise of a circuit file
+ASKED = re.compile(r"\+?[a-z][\w.]*=.*", re.DOTALL)  # what a certificate lists: settings, and no words or options
+TRACE = "141"  # the result that names the heads of failures
 
 
 class Break(Exception):
@@ -94,6 +97,8 @@ class Verification:
         for name, number in self.certificate["inputs"].items():
             if known.get(name) != number:
                 raise Break(f"{self.folder / CERTIFICATE} lists result {number} as calibration {name}, which it is not")
+        if PRECONDITIONS not in self.certificate["inputs"]:
+            raise Break(f"{self.folder / CERTIFICATE} lists no preconditions, which every certificate is made from")
         numbers = sorted(self.certificate["inputs"].values())
         for number in numbers:
             for read, digest in self.document(number)["inputs_sha256"].items():
@@ -111,23 +116,50 @@ class Verification:
         return len(numbers)
 
     def _folded(self) -> str:
-        """Break if the calibrations, folded anew under the rules of the run, give another tier, gate or row than it says."""
-        what = f"whether the calibrations give tier {self.certificate['tier']}"
+        """Break if the calibrations, folded anew under the rules of the run, give another tier, gate or row than it says.
+
+        The settings of the model have no part in it, so it needs none. Under other rules than those of this code, the tier that
+        these give is said.
+        """
+        what, subject = f"whether the calibrations give tier {self.certificate['tier']}", self.subject
+        settings = _judging(subject, self.certificate["asked"])
+        self._require_failures(settings)
         if "behaviour" in self.certificate:
             return self._not_checked(what, UserError("the heads of failures are part of it"))
         try:
-            settings = replayed(self.context, self.folder, self.certificate).settings
+            stored, found = rules.Standing.read(self.certificate), stages.folded_by(settings, subject["task"])
         except UserError as error:
-            return self._not_checked(what, error, "model", "task", "circuit")
-        settings, standing = stages.folded_by(settings, self.subject["task"])
-        if standing.to_dict() != self.certificate["rules"]:
-            return self._not_checked(what, UserError("it was made under other rules than those of this code"))
+            return self._not_checked(what, error)
+        folding, now = found
+        named = commandline.FILE if settings["task"]["name"] == commandline.FILE else subject["task"]
+        if fault := rules.claims_what_it_cannot(stored, settings, named, now):
+            raise Break(f"{self.folder / CERTIFICATE} says of its rules {fault}")
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
-        folded = certificate.certify(documents, settings["certificate"], standing)
+        folded = certificate.certify(documents, folding["certificate"], now)
+        if stored != now:
+            said = self._not_checked(what, UserError("it was made under other rules than those of this code"))
+            return f"{said}; the rules of this code give tier {folded['tier']}"
         for name, value in results_io.canonical(folded).items():
             if value != self.certificate[name]:
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
         return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
+
+    def _require_failures(self, settings: Mapping[str, Any]) -> None:
+        """Break if the certificate has heads of failures and is about none, or is about failures and has none."""
+        path, has = self.folder / CERTIFICATE, "behaviour" in self.certificate
+        of_failures = self.subject["task"] == commandline.FAILURES
+        if of_failures != has:
+            raise Break(
+                f"{path} {'has no heads of failures and is about them' if of_failures else 'has heads of failures'}"
+                + ("" if of_failures else f", and its task is {self.subject['task']}")
+            )
+        if (settings["circuit"]["kind"] == commandline.TRACED) != of_failures:
+            raise Break(
+                f"{path} lists settings by which the circuit is {settings['circuit']['kind']}, which a run on "
+                f"{self.subject['task']} cannot have"
+            )
+        if of_failures:
+            self.document(TRACE)
 
     def _stored_circuit(self) -> str:
         """What is said of the circuit of result 20, and of circuit.yaml if there is one. Break if it is not the certificate's."""
@@ -240,14 +272,57 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
         else [f"task={commandline.FILE if own else subject['task']}"]
     )
     given = [*task, *certificate["asked"], *typed]
-    try:
-        settings = config_files.plain(overrides.composed(commandline.arguments(given)))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(commandline.sentence(error)) from error
+    settings = _settings(given)
     below = len(Path(subject["model"], subject["task"]).parts) + bool(certificate["asked"])
     above = folder.resolve().parents
     results = str(above[min(below, len(above)) - 1])
     return replace(context, settings={**settings, "results": results}, typed=tuple(given), overrides=tuple(given))
+
+
+def _settings(given: Sequence[str]) -> dict[str, Any]:
+    """The settings that a run with these overrides has. UserError as the run refuses them."""
+    given = commandline.arguments(given)
+    try:
+        config, choices = overrides.composed_with_choices(given)
+        return checked(config, choices, given)[0]
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(commandline.sentence(error)) from error
+
+
+def _judging(subject: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
+    """The settings of a run without those of its model, which judge nothing. Break for an override that no run lists.
+
+    A task that no configuration has, which an object was, is left out with its settings.
+    """
+    for text in asked:
+        _require_listable(text)
+    task = commandline.FILE if file_task.is_one(subject["task"]) else subject["task"]
+    has_task = task in commandline.choices("task")
+    left_out = ("model",) if has_task else ("model", "task")
+    given = [text for text in asked if _section(text.lstrip("+")) not in left_out]
+    try:
+        settings = _settings([*([f"task={task}"] if has_task else []), *given])
+        from circuits import tasks
+
+        own = settings["task"]
+        tasks.require_choices(own.get("bos"), own.get("metric"), settings["prompts"].get("templates"))
+    except UserError as error:
+        raise Break(f"{CERTIFICATE} lists settings that no run has: {error}") from error
+    return settings
+
+
+def _require_listable(text: str) -> None:
+    """Break unless a certificate can list this override: a setting that can change a result, with its value."""
+    name = overrides.setting(text)
+    fault = ""
+    if not ASKED.fullmatch(text) or commandline.CONTROL.search(text):
+        fault = "is no setting with a value"
+    elif overrides.no_part_of_a_result(name):
+        fault = "changes no result"
+    elif not overrides.is_known(name) and _section(name) == "model" and not name.startswith(overrides.ADDED):
+        fault = "is no setting of a model"
+    if fault:
+        raise Break(f"{CERTIFICATE} lists {ranges.shown(text) or 'an empty text'!r} among its settings, which {fault}")
 
 
 def _section(override: str) -> str:

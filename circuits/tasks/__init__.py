@@ -57,14 +57,7 @@ def get(
     `corruption`, `bos` and `metric` replace the task's own choice; `templates`: "more" draws from its larger grammar of
     wordings. UserError for a name, or a choice, that there is not.
     """
-    if bos not in (None, True, False):
-        raise UserError(
-            f"task.bos={bos} is neither true nor false; write one of them, or null for the task's own choice"
-        )
-    if metric not in (None, *METRICS):
-        raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
-    if templates not in (None, *TEMPLATES):
-        raise UserError(f"prompts.templates={templates} is unknown; use {' or '.join(TEMPLATES)}")
+    require_choices(bos, metric, templates)
     known = names(vocabulary)
     if name not in known and name in names() + tuple(published.BUILDERS):
         whose = "the embedded models' words" if vocabulary is None else "natural language"
@@ -82,6 +75,18 @@ def get(
         task = published.BUILDERS[name].build(vocabulary, corruption)
     task = _with_more_wordings(task) if templates == "more" else task
     return replace(task, bos=task.bos if bos is None else bos, metric=metric or task.metric)
+
+
+def require_choices(bos: object, metric: object, templates: object) -> None:
+    """UserError for a choice that no task has."""
+    if bos not in (None, True, False):
+        raise UserError(
+            f"task.bos={bos} is neither true nor false; write one of them, or null for the task's own choice"
+        )
+    if metric not in (None, *METRICS):
+        raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
+    if templates not in (None, *TEMPLATES):
+        raise UserError(f"prompts.templates={templates} is unknown; use {' or '.join(TEMPLATES)}")
 
 
 def _with_more_wordings(task: Task) -> Task:

@@ -119,6 +119,50 @@ def test_a_list_of_results_that_no_run_writes_is_a_break(copied, forged, sentenc
     assert list(integrity.faults(copied)) == found
 
 
+def forged_rules(document: dict, change: Callable[[dict], Any]) -> None:
+    document |= {"tier": 4, "tier_name": "certified", "blocking": {}}
+    change(document)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda one: one["rules"].update(differences=[]), "says of its rules"),
+        (lambda one: one["rules"].update(differences=[], sha256="0" * 64), "and another digest than these have"),
+        (lambda one: one.update(behaviour={}), "has heads of failures, and its task is ioi"),
+        (lambda one: one.update(asked=["--help"]), "lists '--help' among its settings, which is no setting"),
+        (lambda one: one.update(asked=["", "=", "seed"]), "lists 'an empty text' among its settings"),
+        (lambda one: one.update(asked=["seed"]), "lists 'seed' among its settings, which is no setting with a value"),
+        (lambda one: one.update(asked=["doctor"]), "lists 'doctor' among its settings"),
+        (lambda one: one.update(asked=["results=/tmp"]), "which changes no result"),
+        (lambda one: one.update(asked=["model.nope=1"]), "which is no setting of a model"),
+        (lambda one: one.update(asked=["measurement.gone=1"]), "measurement.gone is not a setting"),
+        (lambda one: one.update(asked=["certificate=gone"]), "certificate=gone is unknown"),
+        (lambda one: one.update(asked=["seed=1,2"]), "lists settings that no run has"),
+        (lambda one: one.update(asked=["prompts.templates=nope"]), "prompts.templates=nope is unknown"),
+        (lambda one: one.update(asked=["task.bos=5"]), "task.bos=5 is neither true nor false"),
+        (lambda one: one.update(asked=["prompts.evaluation=abc"]), "prompts.evaluation=abc is not a whole number"),
+        (lambda one: one.update(asked=["prompts.evaluation=0"]), "prompts.evaluation=0 is too small"),
+        (lambda one: one.update(asked=["circuit=traced"]), "a run on ioi cannot have"),
+    ],
+)
+def test_no_forged_entry_keeps_the_verdicts_from_being_folded(copied, change, sentence) -> None:
+    forge(copied, "certificate", lambda document: forged_rules(document, change))
+    assert sentence in first_break(copied)
+
+
+def test_of_other_rules_the_tier_that_this_code_gives_is_said(copied) -> None:
+    tier = results_io.read(copied / "certificate.json")["tier"]
+    change = lambda document: document["rules"].update(version="0.0", sha256="0" * 64)  # noqa: E731
+    forge(copied, "certificate", lambda document: forged_rules(document, change))
+    found = verification(copied)
+    assert (
+        "not checked: whether the calibrations give tier 4, since it was made under other rules than those of this code; the "
+        f"rules of this code give tier {tier}"
+    ) in found.walk()
+    assert found.unchecked == ["whether the calibrations give tier 4"]
+
+
 @pytest.mark.slow
 def test_nothing_is_written(finished, tmp_path) -> None:
     before = {path: path.read_bytes() for path in finished.iterdir()}
