@@ -303,10 +303,13 @@ def test_a_working_directory_that_is_gone_is_said(tmp_path) -> None:
 
 
 def out_of_range(settings: Mapping[str, Any]) -> list[str]:
-    """The settings that are not what their range says; `own` ones are refused by their command."""
-    found = [(name, value, ranges.of(name)) for name, value in leaves(settings, "")]
-    kept = ((name, value, one) for name, value, one in found if one and not one.own and value is not None)
-    return [name for name, value, one in kept if not isinstance(value, list) and value not in one]
+    """The numbers and words that are not what their range says; `own` ones are refused by their command.
+
+    A text among numbers, such as the title of an experiment, has no interval.
+    """
+    found = [(name, value, one) for name, value in leaves(settings, "") if (one := ranges.of(name)) and not one.own]
+    kinds = {int: ("whole", "number"), float: ("whole", "number"), str: ("one of", "gate")}
+    return [name for name, value, one in found if one.kind in kinds.get(type(value), ()) and value not in one]
 
 
 def refused_cleanly(line: tuple[str, ...], accepted: list[RunContext]) -> str | None:
