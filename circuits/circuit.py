@@ -25,6 +25,9 @@ PROJECTION_NAMES = ("q", "k", "v")
 NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # of a circuit file
 SUCH_AS = {Mapping: "keys with values such as {example}", str: "a text"}
 EXAMPLES = {"provenance": "kind: user", "roles": "movers: {heads: [L2H1]}"}
+OPTIONAL = {"scope": str, "primary_recipe": str, "pathways": list, "mlps": list}  # of a circuit file
+OF_A_ROLE = {"heads": list, "nodes": list, "evidence": str}
+KINDS = {str: "a text", list: "a list"}
 STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
 
 
@@ -374,9 +377,10 @@ def load(path: Path) -> Circuit:
         _require_document(document)
         _require_known(path, document, Circuit)
         roles = {name: _read_role(path, _keyed(f"role {name}", role)) for name, role in document["roles"].items()}
-        ways = _listed(document.get("pathways") or ())
+        _require_kinds(document, OPTIONAL)
+        ways = document.get("pathways") or ()
         pathways = tuple(_read_pathway(path, _keyed("a pathway", item)) for item in ways)
-        mlps = tuple(sorted(set(map(_layer, _listed(document.get("mlps") or ())))))
+        mlps = tuple(sorted(set(map(_layer, document.get("mlps") or ()))))
         return Circuit(
             document["name"],
             document["task"],
@@ -385,8 +389,8 @@ def load(path: Path) -> Circuit:
             document["provenance"],
             pathways,
             mlps,
-            str(document.get("primary_recipe", "mean")),
-            str(document.get("scope") or ""),
+            document.get("primary_recipe") or "mean",
+            document.get("scope") or "",
         )
     except UserError:
         raise
@@ -411,6 +415,16 @@ def _require_document(document: Any) -> None:
         given = document.get(name)
         if name in document and (not isinstance(given, kind) or (isinstance(given, str) and not given.strip())):
             raise TypeError(f"{name} is {given!r}, and not {SUCH_AS[kind].format(example=EXAMPLES.get(name))}")
+    kind = document["provenance"].get("kind") if "provenance" in document else ""
+    if "provenance" in document and (not isinstance(kind, str) or not kind.strip()):
+        raise TypeError(f"the kind of provenance is {kind!r}, and not a text such as user")
+
+
+def _require_kinds(given: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
+    """TypeError for an optional key whose value is of another kind; null is as good as no key."""
+    for name, kind in kinds.items():
+        if (value := given.get(name)) is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}, and not {KINDS[kind]}")
 
 
 def _reason(error: Exception) -> str:
@@ -432,13 +446,6 @@ def _keyed(what: str, given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _listed(given: Any) -> list[Any]:
-    """A list; TypeError for a text, whose letters would be taken for its items."""
-    if not isinstance(given, list | tuple):
-        raise TypeError(f"{given!r} is not a list")
-    return list(given)
-
-
 def _layer(given: Any) -> int:
     if type(given) is not int or given < 0:
         raise ValueError(f"mlps holds {given!r}, and not a layer from 0")
@@ -449,23 +456,19 @@ def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
     _require_known(path, given, Role, "nodes")
     if "mlps" in given:
         raise UserError(f"{path} has mlps inside a role; name them among its nodes, for example nodes: [L3H2, M4]")
-    nodes = [parse_node(item) for key in ("heads", "nodes") for item in _listed(given.get(key) or ())]
+    _require_kinds(given, OF_A_ROLE)
+    nodes = [parse_node(item) for key in ("heads", "nodes") for item in given.get(key) or ()]
     if "nodes" not in given:
         given["heads"]  # a KeyError says what is missing
+    if not nodes:
+        raise ValueError("a role has neither heads nor nodes")
     return Role.of(
         nodes,
         ordinal=_read_ordinal(path, given.get("ordinal")),
         sign=_one_of(path, "sign", given.get("sign", 1), (1, -1)),
         assigned_by=_one_of(path, "assigned_by", given.get("assigned_by", "none"), ASSIGNED_BY),
-        evidence=_text(given.get("evidence", "")),
+        evidence=given.get("evidence") or "",
     )
-
-
-def _text(given: Any) -> str:
-    """A text, or a number as one; TypeError for a list or keys with values."""
-    if isinstance(given, (list, Mapping)):
-        raise TypeError(f"evidence is {given!r}, and not a text")
-    return "" if given is None else str(given)
 
 
 def _one_of(path: Path, name: str, given: Any, known: tuple[Any, ...]) -> Any:

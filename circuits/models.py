@@ -43,6 +43,7 @@ READ = (  # what a model's identity is over, besides its weights; other files ma
     *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
     *("merges.txt", "tokenizer.model", "vocab.txt"),
 )
+MOST_BYTES = 1 << 28  # of one of these files: the largest tokenizers have 40 MB
 PROBE = 8  # tokens whose last position shows whether the bridge computes the model's own function
 PARITY = {  # of log-probabilities, over the largest: another function is off by more than a tenth, rounding of folded weights by
     "float64": 1e-4,  # float32 inside: folding, rotary positions, norms
@@ -410,6 +411,7 @@ def tokenizer_in(folder: Path) -> Any:
 
     UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
     """
+    _require_files(folder)
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
         raise UserError(f"model folder {folder} has no tokenizer; put its tokenizer.json there")
     try:
@@ -450,6 +452,7 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
             f"model folder {folder} does not exist; point model.path at one with config.json and safetensors weights"
         )
     weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
+    _require_files(folder)
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
             f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
@@ -497,6 +500,20 @@ def _digest_of(stated: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()
 
 
+def _require_files(folder: Path) -> None:
+    """UserError if what is read of a model's folder is a pipe or a device, which may have no end, or larger than any text of a
+    model.
+    """
+    for name in READ:
+        path = folder / name
+        if not path.exists():
+            continue
+        if not path.is_file():
+            raise UserError(f"{path} is a folder, a pipe or a device and not a file; copy it there anew")
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise UserError(f"{path} has {size} bytes, and {MOST_BYTES} are allowed; copy the model's own there")
+
+
 def _require_shards(folder: Path) -> None:
     """UserError if the index of sharded weights names a file that is not there."""
     try:
@@ -514,7 +531,7 @@ def _require_shards(folder: Path) -> None:
 def _knows(folder: Path) -> Literal["embedded", "natural language"]:
     """Which prompts a tokenizer can take: a word-level one is that of the embedded models."""
     try:
-        kind = json.loads((folder / "tokenizer.json").read_text())["model"]["type"]
+        kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["type"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "natural language"
     return "embedded" if kind == "WordLevel" else "natural language"

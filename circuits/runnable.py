@@ -33,6 +33,9 @@ COPIES = (
     1.3  # of the weights at most while they are folded, a layer at a time (docs/real-models.md has the measured ones)
 )
 SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "n_positions")
+MOST_LABELS = 1_000_000  # transformers writes out a name for each
+DROPPED = re.compile(r"(pdrop|dropout)$")
+SHOWN = 60  # characters of a value in a sentence
 LARGEST = 2**31  # of any of these
 LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
 GIB = 2**30
@@ -58,6 +61,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     kind = stored.get("model_type") if isinstance(stored, dict) else None
     if not isinstance(kind, str) or not kind:
         raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
+    _require_plain(stored, path)
     if kind not in CONFIG_MAPPING:
         raise UserError(
             f"{path} has model_type {kind!r}, which transformers {transformers.__version__} does not know (code that comes "
@@ -99,6 +103,36 @@ def shape_of_gpt2(folder: Path) -> Shape | None:
     if any(type(size) is not int or not 0 < size < LARGEST for size in sizes):
         return None
     return Shape(*cast("list[int]", sizes))
+
+
+def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
+    """UserError for what transformers would make something else of: labels without end, names of classes that are none, shares
+    that are none, and settings of generation that are no keys with values.
+    """
+    remedy = "copy the model's configuration there anew"
+    labels = stored.get("num_labels")
+    if labels is not None and (type(labels) is not int or not 0 <= labels <= MOST_LABELS):
+        raise UserError(f"{path} has num_labels {_cut(labels)}, and a model has at most {MOST_LABELS}; {remedy}")
+    names = stored.get("architectures")
+    if names is not None and (not isinstance(names, list) or not all(isinstance(name, str) for name in names)):
+        raise UserError(f"{path} has architectures {_cut(names)}, and a list of names is expected; {remedy}")
+    for name, value in stored.items():
+        if DROPPED.search(name) and value is not None:
+            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+                raise UserError(f"{path} has {name} {_cut(value)}, and a share from 0 to 1 is expected; {remedy}")
+    beside = path.with_name("generation_config.json")
+    if beside.is_file():
+        try:
+            found = json.loads(beside.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"{beside} cannot be read as JSON; copy it there anew, or leave it out") from error
+        if not isinstance(found, dict):
+            raise UserError(f"{beside} holds no keys with values; copy it there anew, or leave it out")
+
+
+def _cut(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _require_sizes(config: PretrainedConfig, path: Path) -> None:

@@ -5,26 +5,49 @@ from __future__ import annotations
 import datetime
 import math
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import results_io
+
 MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes this reader ten seconds
 DEEPEST = 24  # a circuit file goes 5 deep
 ALIAS = re.compile(r"(?:^|[\s\[{,:?-])\*[^\s\[\]{},]")
+MERGE = "tag:yaml.org,2002:merge"
+LONGEST_INTEGER = 100  # signs: 64 bits in base 2 with an underscore after every digit are 130, and nobody writes that
 MOST_NODES = 50_000  # with every alias written out, as a few lines of aliases can stand for billions
 
 
 class _OneOfEach(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would silently keep the second."""
+    """Refuses a key that is there twice, of which YAML would silently keep the second, and integers that no result holds.
+
+    Keys are compared as `read` gives them, so that 16 and 0x10 are one.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := next((name for name, count in names.items() if count > 1), None):
-            raise ValueError(f"the key {twice!r} is there twice")
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
+                found = self.construct_object(key)
+                name = _key(int(found) if isinstance(found, bool) else found)  # 1 and true are equal, too
+                if name in seen:
+                    raise ValueError(f"the key {name!r} is there twice")
+                seen.add(name)
         return super().construct_mapping(node, deep)
+
+    def construct_bounded_int(self, node: yaml.ScalarNode) -> int:
+        """An integer of at most `results_io.MOST_DIGITS` digits, however it is spelled."""
+        if len(node.value) > LONGEST_INTEGER:
+            raise ValueError(f"it holds an integer of {len(node.value)} signs")
+        found = self.construct_yaml_int(node)
+        if abs(found) >= 10**results_io.MOST_DIGITS:
+            raise ValueError(f"it holds an integer of more than {results_io.MOST_DIGITS} digits")
+        return found
+
+
+_OneOfEach.add_constructor("tag:yaml.org,2002:int", _OneOfEach.construct_bounded_int)
 
 
 def read(path: Path) -> Any:
@@ -68,10 +91,23 @@ def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:
     return known[id(node)]
 
 
+def _key(value: Any) -> str:
+    """A key as a text; one number has one text, however it was written: 1 and 1.0 are equal."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
+    """The mapping with keys as texts. ValueError if two of them are one text, as 5 and '5' are."""
+    found = {_key(key): _plain(item) for key, item in value.items()}
+    if len(found) < len(value):
+        raise ValueError("two of its keys are one text")
+    return found
+
+
 def _plain(value: Any) -> Any:
     """The value with keys and dates as texts. ValueError for what JSON has not."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return _with_text_keys(value)
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, datetime.date):

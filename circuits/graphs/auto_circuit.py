@@ -16,23 +16,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import results_io
 from circuits.circuit import Node
 from circuits.edges import EMBEDDING, Edge, Reader
+from circuits.graphs import json_file
 from circuits.graphs.component_graph import ComponentGraph, Mark, component, connected
 from results_io import UserError
 
 TOOL = "auto-circuit"
-MODULE = re.compile(r"blocks\.(\d+)\.hook_(q_input|k_input|v_input|mlp_in|resid_post)")
+MOST_LAYERS = 1024  # and heads of a layer: the largest models have some hundred of each
+MODULE = re.compile(r"blocks\.([0-9]{1,9})\.hook_(q_input|k_input|v_input|mlp_in|resid_post)")
 
 
 def read(path: Path) -> ComponentGraph:
     """The graph in a file; what has a score other than 0 is inside. UserError if the file holds anything else."""
     scores = _scores_in(path)
-    places = {name: MODULE.fullmatch(name) for name in scores}
+    places = {name: MODULE.fullmatch(name) if isinstance(name, str) else None for name in scores}
     if unknown := [name for name, match in places.items() if match is None]:
         raise UserError(
-            f"{path} has scores of {unknown[0]!r}; expected blocks.<layer>.hook_q_input (k, v), hook_mlp_in and hook_resid_post "
-            "of a factorised model with separate queries, keys and values"
+            f"{path} has scores of {json_file.shown(unknown[0])}; expected blocks.<layer>.hook_q_input (k, v), hook_mlp_in and "
+            "hook_resid_post of a factorised model with separate queries, keys and values"
         )
     found = [(int(match[1]), match[2], scores[name]) for name, match in places.items() if match]
     n_layers = 1 + max(layer for layer, _, _ in found)
@@ -41,6 +44,10 @@ def read(path: Path) -> ComponentGraph:
     if len(heads) != 1 or wrong:
         raise UserError(f"{path} has no scores of shape [head, writer] and [writer]; scores by position are not read")
     (n_heads,) = heads
+    if n_layers > MOST_LAYERS or n_heads > MOST_LAYERS:
+        raise UserError(
+            f"{path} has {n_layers} layers x {n_heads} heads, and at most {MOST_LAYERS} of either are read; export it again"
+        )
     has_mlps = any(kind == "mlp_in" for _, kind, _ in found)
     writers = writers_of(n_layers, n_heads, has_mlps)
     edges: dict[Edge, Mark] = {}
@@ -100,9 +107,28 @@ def _scores_in(path: Path) -> Mapping[str, Tensor]:
     if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
         names = ", ".join(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise UserError(
-            f"{path} holds {names or 'nothing'} in place of scores by module; save those of one algorithm alone"
+            f"{path} holds {names[: results_io.SHOWN_NAME] or 'nothing'} in place of scores by module; save those of one "
+            "algorithm alone"
         )
-    return found
+    for name, tensor in found.items():
+        if fault := _no_scores(tensor):
+            raise UserError(
+                f"{path} has {fault} for {json_file.shown(name)}; save plain tensors of scores with torch.save"
+            )
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def _no_scores(tensor: Tensor) -> str | None:
+    """Why a tensor holds no scores that can be read; None if it does."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+        return "a tensor that is sparse, quantised or without its numbers"
+    if not tensor.is_floating_point():
+        return f"numbers of type {str(tensor.dtype).removeprefix('torch.')} and no scores"
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        return f"a tensor of shape {tuple(tensor.shape)} that repeats fewer numbers"
+    if not bool(tensor.isfinite().all()):
+        return "NaN or infinity"
+    return None
 
 
 def _readers(layer: int, kind: str, tensor: Tensor) -> list[tuple[Reader, Tensor]]:

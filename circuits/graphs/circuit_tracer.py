@@ -39,6 +39,9 @@ def read(path: Path) -> ComponentGraph:
     """
     document = json_file.document_of(path)
     try:
+        for part in ("nodes", "links"):
+            for one in document[part]:
+                json_file.keyed(one, f"one of its {part}")
         nodes = {str(one["node_id"]): _node(one) for one in document["nodes"]}
         logits = {str(one["node_id"]) for one in document["nodes"] if one["feature_type"] == LOGIT}
         parts = [node for node in nodes.values() if node is not None]
@@ -48,9 +51,9 @@ def read(path: Path) -> ComponentGraph:
             writer, reader = nodes[str(link["source"])], _reader(str(link["target"]), nodes, logits, n_layers)
             if writer is not None and reader is not None and writer != component(Edge(writer, reader)):
                 edge = Edge(writer, reader)
-                weights[edge] = weights.get(edge, 0.0) + float(link["weight"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no graph of {TOOL} ({type(error).__name__}: {error}); export it again") from error
+                weights[edge] = weights.get(edge, 0.0) + json_file.number(link["weight"], "a weight")
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path} is no graph of {TOOL} ({json_file.reason(error)}); export it again") from error
     heads = 1 + max((node.index for node in parts), default=-1)
     marks = {node: Mark(True) for node in dict.fromkeys(parts)}
     edges = {edge: Mark(True, weight) for edge, weight in weights.items()}
@@ -116,7 +119,7 @@ def _node(given: Mapping[str, Any]) -> Node | None:
     if kind == HEAD:
         return parse_head(given["clerp"])
     if kind in OF_AN_MLP:
-        return Node("mlp", int(given["layer"]))
+        return Node("mlp", json_file.integer(given["layer"], "a layer"))
     if kind == INPUT:
         return EMBEDDING
     if kind == LOGIT:

@@ -10,7 +10,7 @@ Nodes may have "score", "neurons" and "neurons_scores", which stay with them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,8 @@ from results_io import UserError
 
 TOOL = "EAP-IG"
 PARTS = ("cfg", "nodes", "edges")
-HEAD, MLP = re.compile(r"a(\d+)\.h(\d+)"), re.compile(r"m(\d+)")
-TARGET = re.compile(r"(a\d+\.h\d+)<([qkv])>")
+HEAD, MLP = re.compile(r"a([0-9]{1,9})\.h([0-9]{1,9})"), re.compile(r"m([0-9]{1,9})")
+TARGET = re.compile(r"(a[0-9]{1,9}\.h[0-9]{1,9})<([qkv])>")
 LOGITS = "logits"
 
 
@@ -37,11 +37,13 @@ def read(path: Path) -> ComponentGraph:
     document = json_file.document_of(path)
     try:
         config = document["cfg"]
-        shape = int(config["n_layers"]), int(config["n_heads"])
-        nodes = {node_of(name): _mark(given) for name, given in document["nodes"].items() if name != LOGITS}
-        edges = {edge_of(name, shape[0]): _mark(given) for name, given in document["edges"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is no graph of {TOOL} ({type(error).__name__}: {error}); export it again") from error
+        shape = json_file.integer(config["n_layers"], "n_layers"), json_file.integer(config["n_heads"], "n_heads")
+        nodes = _once(
+            (node_of(name), _mark(name, given)) for name, given in document["nodes"].items() if name != LOGITS
+        )
+        edges = _once((edge_of(name, shape[0]), _mark(name, given)) for name, given in document["edges"].items())
+    except (KeyError, ValueError) as error:
+        raise UserError(f"{path} is no graph of {TOOL} ({json_file.reason(error)}); export it again") from error
     outside = [node for node in nodes if node.layer >= shape[0] or node.index >= shape[1]]
     if outside:
         raise UserError(f"{path} names {name_of(outside[0])}, and its cfg has {shape[0]} layers x {shape[1]} heads")
@@ -128,10 +130,21 @@ def edge_name(edge: Edge) -> str:
     return f"{parent}->a{reader.layer}.h{reader.index}<{reader.kind}>"
 
 
-def _mark(given: Any) -> Mark:
+def _once(pairs: Iterable[tuple[Any, Mark]]) -> dict[Any, Mark]:
+    """Parts or edges with their marks; ValueError for one that stands there twice, as m1 and m01 do."""
+    found: dict[Any, Mark] = {}
+    for part, mark in pairs:
+        if part in found:
+            raise ValueError(f"{part} stands there twice")
+        found[part] = mark
+    return found
+
+
+def _mark(name: str, given: Any) -> Mark:
     """Of {"in_graph", "score", more}, of scores alone, or of the plain true or false of older files."""
     if isinstance(given, bool):
         return Mark(given, more={"plain": True})
+    json_file.keyed(given, name)
     if not isinstance(given.get("in_graph", False), bool):
         raise ValueError(f"in_graph is {given['in_graph']!r}, and neither true nor false")
     more = {name: value for name, value in given.items() if name not in ("in_graph", "score")}
@@ -140,7 +153,7 @@ def _mark(given: Any) -> Mark:
     score = given.get("score")
     if "score" in given and score is None:
         more["score"] = None
-    return Mark(bool(given.get("in_graph", False)), None if score is None else float(score), more)
+    return Mark(bool(given.get("in_graph", False)), None if score is None else json_file.number(score, "a score"), more)
 
 
 def _entry(mark: Mark) -> Any:

@@ -3,27 +3,94 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import results_io
 from results_io import UserError
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """The object in the file. UserError if it is not JSON, or no object."""
+    """The object in the file. UserError if it is not JSON, holds a key twice or a number that is none, or is no object."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if not text.strip():
             raise UserError(f"{path} is empty; export the graph again")
-        found = json.loads(text)
+        found = json.loads(
+            text, object_pairs_hook=_once, parse_int=_integer, parse_float=_finite, parse_constant=_refused
+        )
     except UserError:
         raise
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not readable as JSON ({error}); export the graph again") from error
     if not isinstance(found, dict):
-        raise UserError(f"{path} holds a {type(found).__name__}, and a graph is an object; export the graph again")
+        raise UserError(f"{path} holds {_kind(found)}, and a graph is keys with values; export the graph again")
     return found
+
+
+def integer(given: Any, name: str) -> int:
+    """A whole number from 0, also as a text of digits; ValueError for anything else."""
+    if isinstance(given, str) and given.isascii() and given.isdecimal() and len(given) <= results_io.MOST_DIGITS:
+        given = int(given)
+    if type(given) is not int or given < 0:
+        raise ValueError(f"{name} is {shown(given)}, and not a whole number from 0")
+    return given
+
+
+def number(given: Any, name: str) -> float:
+    """A number; ValueError for anything else."""
+    if type(given) not in (int, float):
+        raise ValueError(f"{name} is {shown(given)}, and not a number")
+    return float(given)
+
+
+def keyed(given: Any, name: str) -> dict[str, Any]:
+    """Keys with values; ValueError for anything else."""
+    if not isinstance(given, dict):
+        raise ValueError(f"{name[: results_io.SHOWN_NAME]} is {shown(given)}, and not keys with values")
+    return given
+
+
+def reason(error: Exception) -> str:
+    """Why a graph is none, in words."""
+    return f"it has no {shown(error.args[0])}" if isinstance(error, KeyError) else str(error)
+
+
+def shown(value: Any) -> str:
+    """A value in a sentence, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= results_io.SHOWN_NAME else f"{text[: results_io.SHOWN_NAME]}..."
+
+
+def _kind(found: Any) -> str:
+    return {list: "a list", str: "a text", bool: "true or false"}.get(
+        type(found), "null" if found is None else "a number"
+    )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > results_io.MOST_DIGITS:
+        raise ValueError(f"it holds an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    found = float(digits)
+    if not math.isfinite(found):
+        raise ValueError("it holds a number that is too large")
+    return found
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"it holds {constant}, which is no number")
 
 
 def write(path: Path, document: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ PATHWAYS = (
     Pathway("name mover", "logits"),
 )
 WIRED = replace(CLAIM, pathways=PATHWAYS)
-HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {}\n"
+HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {kind: user}\n"
 
 
 def with_pathway(text: str) -> str:
@@ -246,7 +246,7 @@ def test_a_missing_file_is_named(tmp_path) -> None:
         (HEADER + "roles: {x: {}}\n", r"\(no 'heads'\)"),
         (HEADER + "roles: {x: {heads: [L0H0], sign: minus}}\n", "has sign 'minus'; use 1 or -1"),
         (HEADER + "roles: {x: {heads: ['0.3']}}\n", r"head '0.3' is not of the form L<layer>H<head>"),
-        (HEADER + "roles: {x: {heads: L0H0}}\n", r"'L0H0' is not a list"),
+        (HEADER + "roles: {x: {heads: L0H0}}\n", "heads is 'L0H0', and not a list"),
         (HEADER + "roles: {x: {heads: [L0H0], ordnal: 4}}\n", r"unknown key 'ordnal'; use heads, ordinal, sign"),
         (HEADER + "roles: {x: {heads: [L0H0], ordinal: 5}}\n", r"has ordinal 5; use 1 \(early\), 2 \(middle\), 3 "),
         (HEADER + "roles: {x: {heads: [L0H0], ordinal: 2.5}}\n", r"has ordinal 2\.5; use 1"),

@@ -276,3 +276,63 @@ def test_edges_that_lead_nowhere_are_on_no_path() -> None:
     assert connected({*whole, extra}) == whole and connected(set()) == set()
     graph = ComponentGraph("x", 2, 1, {a: Mark(True), Node("mlp", 0): Mark(True)}, {})
     assert (graph.heads, graph.mlps) == ((a,), (0,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"n_layers": 3', '"n_layers": 1e400', "it holds a number that is too large"),
+        ('"n_layers": 3', '"n_layers": Infinity', "it holds Infinity, which is no number"),
+        ('"n_layers": 3', '"n_layers": 3.9', "n_layers is 3.9, and not a whole number from 0"),
+        ('"n_layers": 3', '"n_layers": 2, "n_layers": 3', "a key stands there twice"),
+        ('"n_layers": 3', f'"n_layers": {"9" * 400}', "it holds an integer of 400 digits"),
+        ('"score": 0', '"score": NaN, "was": 0', "it holds NaN, which is no number"),
+        ('"score": 0', '"score": [1], "was": 0', "a score is [1], and not a number"),
+        ('"m1": {', '"m01": {"in_graph": true}, "m1": {', "stands there twice"),
+        ('"m1": {', '"m9": 5, "m1": {', "m9 is 5, and not keys with values"),
+    ],
+)
+def test_no_number_or_key_of_a_graph_is_taken_for_another(tmp_path, before, after, words) -> None:
+    text = json.dumps(eap_ig_document())
+    assert before in text
+    (path := tmp_path / "graph.json").write_text(text.replace(before, after, 1))
+    said = refusal(path)
+    assert words in said and "Error" not in said
+
+
+@pytest.mark.parametrize("value", ["1e400", "9" * 400, "-5", "4.9", "null", '"-5"', "NaN"])
+def test_a_layer_of_an_attribution_graph_is_a_whole_number(tmp_path, value) -> None:
+    document = attribution_graph()
+    next(one for one in document["nodes"] if one["feature_type"] in circuit_tracer.OF_AN_MLP)["layer"] = "@"
+    (path := tmp_path / "graph.json").write_text(json.dumps(document).replace('"@"', value))
+    assert "Error" not in refusal(path)
+    document = attribution_graph()
+    document["links"][0]["weight"] = "@"
+    path.write_text(json.dumps(document).replace('"@"', "9" * 400))
+    assert "it holds an integer of 400 digits" in refusal(path)
+
+
+QUERIES = "blocks.0.hook_q_input"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda scores: {"blocks.100000000.hook_q_input": scores[QUERIES]},
+            "100000001 layers x 4 heads, and at most 1024",
+        ),
+        (lambda scores: {f"blocks.{'9' * 5000}.hook_q_input": scores[QUERIES]}, "has scores of 'blocks.999"),
+        (lambda scores: {5: scores[QUERIES]}, "has scores of 5; expected"),
+        (lambda scores: {QUERIES: scores[QUERIES][:1].expand(10**6, -1)}, "that repeats fewer numbers"),
+        (lambda scores: {QUERIES: scores[QUERIES].to("meta")}, "sparse, quantised or without its numbers"),
+        (lambda scores: {QUERIES: scores[QUERIES].to_sparse()}, "sparse, quantised or without its numbers"),
+        (lambda scores: {QUERIES: scores[QUERIES] * float("nan")}, "NaN or infinity"),
+        (lambda scores: {QUERIES: scores[QUERIES].to(torch.complex64)}, "numbers of type complex64 and no scores"),
+    ],
+)
+def test_tensors_that_hold_no_scores_are_refused_at_once(tmp_path, change, words) -> None:
+    scores = prune_scores()
+    torch.save({**scores, **change(scores)}, path := tmp_path / "scores.pt")
+    said = refusal(path)
+    assert words in said and len(said) < 400

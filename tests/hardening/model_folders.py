@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from circuits.models import EMBEDDED
 
 POCKET = EMBEDDED / "pocket"
 WEIGHTS, CONFIG, TOKENIZER, INDEX = "model.safetensors", "config.json", "tokenizer.json", "model.safetensors.index.json"
+GENERATION = "generation_config.json"
 EMBEDDING, MATRIX = "transformer.wte.weight", "transformer.h.1.attn.c_attn.weight"
 Change = Callable[[Path], Any]
 
@@ -164,6 +166,16 @@ WRONG: dict[str, Change] = {
     "index outside the folder": text(INDEX, json.dumps({"weight_map": {EMBEDDING: "../../etc/passwd"}})),
     "index of a missing shard": text(INDEX, json.dumps({"weight_map": {EMBEDDING: "model-00002.safetensors"}})),
     "index deep": text(INDEX, "[" * 100_000),
+    "tokenizer a pipe": lambda folder: ((folder / TOKENIZER).unlink(), os.mkfifo(folder / TOKENIZER)),
+    "tokenizer a device": lambda folder: ((folder / TOKENIZER).unlink(), (folder / TOKENIZER).symlink_to("/dev/zero")),
+    "merges a pipe": lambda folder: os.mkfifo(folder / "merges.txt"),
+    "a billion labels": key(CONFIG, "num_labels", 10**9),
+    "labels in words": key(CONFIG, "num_labels", "two"),
+    "generation a list": text(GENERATION, "[]"),
+    "generation deep": text(GENERATION, "[" * 100_000),
+    "architectures a number": key(CONFIG, "architectures", 5),
+    "a share of five": key(CONFIG, "resid_pdrop", 5),
+    "a share in words": key(CONFIG, "attn_pdrop", "half"),
     "config a folder": lambda folder: ((folder / CONFIG).unlink(), (folder / CONFIG).mkdir()),
     "weights a dangling link": lambda folder: ((folder / WEIGHTS).unlink(), (folder / WEIGHTS).symlink_to("nowhere")),
 }
