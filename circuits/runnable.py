@@ -117,9 +117,8 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
     if names is not None and (not isinstance(names, list) or not all(isinstance(name, str) for name in names)):
         raise UserError(f"{path} has architectures {_cut(names)}, and a list of names is expected; {remedy}")
     for name, value in stored.items():
-        if DROPPED.search(name) and value is not None:
-            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                raise UserError(f"{path} has {name} {_cut(value)}, and a share from 0 to 1 is expected; {remedy}")
+        if DROPPED.search(name) and value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= 1):
+            raise UserError(f"{path} has {name} {_cut(value)}, and a share from 0 to 1 is expected; {remedy}")
     beside = path.with_name("generation_config.json")
     if beside.is_file():
         try:
