@@ -176,8 +176,8 @@ def test_a_head_outside_the_model(plan, tmp_path, node, name) -> None:
 def test_a_circuit_without_heads(plan, tmp_path) -> None:
     path = saved(tmp_path, roles={"none": Role(())})
     assert refusal(plan, "file", path=path) == (
-        f"{path} is not a circuit file (a role has neither heads nor nodes); it needs name, task, model, provenance and roles with "
-        "their heads"
+        f"{path} is not a circuit file (a role has neither heads nor nodes); it needs name, task, model, provenance "
+        "and roles with their heads"
     )
     text = refusal(plan, "file", path=saved(tmp_path, roles={}))
     assert text == "circuit 'toy_greater_than' has no heads; name at least one, for example L0H0"
