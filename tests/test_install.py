@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import results_io
-from scripts import lock as write_lock
+from scripts import pin_versions
 from tests.commandline import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +45,7 @@ def test_every_line_of_the_lock_is_a_pin_with_hashes_or_a_section() -> None:
     assert min(hashes.values()) >= 1 and hashes["numpy"] > 30  # wheels for each system and Python
     assert not any(FREE.match(name) or name == "torch" for name in hashes)
     titles = re.findall(r"^# ---.*", text, re.MULTILINE)
-    assert titles == list(write_lock.SECTIONS)
+    assert titles == list(pin_versions.SECTIONS)
     makefile = (ROOT / "Makefile").read_text().replace("\\", "")
     asked = re.findall(r"call LOCKED,(.*?)\)", makefile)
     assert len(asked) == 3 and all(
@@ -55,13 +55,13 @@ def test_every_line_of_the_lock_is_a_pin_with_hashes_or_a_section() -> None:
 
 def test_the_lock_has_every_package_once_and_with_its_widest_marker() -> None:
     text = "pip==1 \\\n    --hash=sha256:a\nb==2 \\\n    --hash=sha256:c\nc==3\ntorch==9\nnvidia-x==1\ntriton==1\n"
-    everything = write_lock.parsed(text)
+    everything = pin_versions.parsed(text)
     assert list(everything) == ["pip", "b", "c"] and everything["b"].endswith("sha256:c")
-    run = write_lock.parsed("b==2 ; sys_platform == 'win32' \\\n    --hash=sha256:c\n")
+    run = pin_versions.parsed("b==2 ; sys_platform == 'win32' \\\n    --hash=sha256:c\n")
     everything |= {"setuptools": "setuptools==4"}
-    parts = write_lock.sections(everything, list(run))
+    parts = pin_versions.sections(everything, list(run))
     assert [list(part) for part in parts] == [["pip", "setuptools"], ["b"], ["c"]]
-    assert "win32" not in write_lock.written(parts) and write_lock.written(parts).count("==") == 4
+    assert "win32" not in pin_versions.written(parts) and pin_versions.written(parts).count("==") == 4
 
 
 def applying(requirements: list[str], extras: set[str]) -> list[Requirement]:
