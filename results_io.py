@@ -213,11 +213,12 @@ def read(path: Path, form: str | None = None) -> dict[str, Any]:
         raise ResultError(path, f"has result schema {_shown(str(version))}, expected {SCHEMA_VERSION}")
     if DIGEST not in document:
         raise NoDigestError(path)
-    line = DIGEST_LINE.search(
-        text
-    )  # as written: to the letter what `write` wrote, and no line like it in what is below
-    as_written = line is not None and line[1] == document[DIGEST]
-    as_written = as_written and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
+    line = DIGEST_LINE.search(text)  # to the letter what `write` wrote, and no line like it in what is below
+    as_written = (
+        line is not None
+        and line[1] == document[DIGEST]
+        and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
+    )
     if not as_written or document[DIGEST] not in _sound:
         _require_sound(path, document, as_written)
     _require_name(path, document, form)
