@@ -141,10 +141,8 @@ def in_a_command(given: Sequence[str]) -> Iterator[DictConfig]:
 
 def composed_with_choices(given: Sequence[str]) -> tuple[DictConfig, Mapping[str, str]]:
     """As `composed`, with what each group of the configuration is set to."""
-    with contextlib.ExitStack() as stack:
-        if not GlobalHydra.instance().is_initialized():
-            stack.enter_context(initialize_config_dir(str(CONFIGS), version_base=None))
-        config = compose("config", list(given), return_hydra_config=True)
+    with _alone:
+        config = _composed(given, with_hydra=True)
     choices = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
