@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import results_io
 
 MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes this reader ten seconds
 DEEPEST = 24  # a circuit file goes 5 deep
-ALIAS = re.compile(r"(?:^|[\s\[{,:?-])\*[^\s\[\]{},]")
 MERGE = "tag:yaml.org,2002:merge"
 LONGEST_INTEGER = 100  # signs: 64 bits in base 2 with an underscore after every digit are 130, and nobody writes that
 MOST_NODES = 50_000  # with every alias written out, as a few lines of aliases can stand for billions
@@ -63,19 +61,16 @@ def read(path: Path) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        _nodes_below(root, {}, 0)
+        require_few_nodes(root)
         return _plain(loader.construct_document(root))
     finally:
         loader.dispose()
 
 
-def require_bounded(text: str) -> None:
-    """ValueError for YAML whose aliases stand for too much, or that refers to itself; yaml.YAMLError if it is none.
-
-    For readers with loaders of their own, before they load it. A text without aliases is not parsed.
-    """
-    if ALIAS.search(text) and (root := yaml.compose(text, yaml.SafeLoader)) is not None:
-        _nodes_below(root, {}, 0)
+def require_few_nodes(root: yaml.Node) -> None:
+    """ValueError if a document has more than `MOST_NODES` values with every alias written out, is nested too deep, or refers to
+    itself. It is asked before anything is made of the nodes."""
+    _nodes_below(root, {}, 0)
 
 
 def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:

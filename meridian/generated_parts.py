@@ -19,11 +19,38 @@ def update(path: Path, parts: Mapping[str, str]) -> None:
     results_io.write_text(path, text)
 
 
+Joined = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+
+
 def update_with_result(path: Path, name: str, result: Path, content: Callable[[Mapping[str, Any]], str]) -> None:
     """Keep a result of an experiment beside the page, in validation/, and replace the part `name` by what it says."""
-    kept = path.parent / "validation" / result.name
-    results_io.write_text(kept, result.read_text())
-    update(path, {name: content(results_io.read(kept)["data"])})
+    update(path, {name: content(keep(path, result)["data"])})
+
+
+def keep(page: Path, result: Path, joined: Joined | None = None) -> dict[str, Any]:
+    """Keep a result of an experiment beside the page, in validation/, and return what is kept now.
+
+    With `joined`, a run of some parts (its setting `only`) goes into what was kept: `joined` gets the kept result and the new
+    one, both with the settings that they share. UserError if they differ in other settings than which parts were asked for.
+    """
+    kept, found = page.parent / "validation" / result.name, results_io.read(result)
+    if joined is not None and found["subject"]["settings"]["only"]:
+        results_io.write(kept, joined(*_of_the_whole(results_io.read(kept), found)))
+    else:
+        results_io.write_text(kept, result.read_text())
+    return results_io.read(kept)
+
+
+def _of_the_whole(kept: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Both results with their settings as if all parts had been asked for. UserError if these differ."""
+    before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
+    if before != now:
+        differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        raise UserError(
+            f"the kept result has other settings ({', '.join(differs)}) than this run of some parts; run all of them"
+        )
+    old, new = ({**one, "subject": {**one["subject"], "settings": now}} for one in (kept, found))
+    return old, new
 
 
 def listed(sentences: Iterable[str], below: str) -> str:

@@ -11,7 +11,6 @@ from circuits import yaml_file
 
 MOST_BYTES = yaml_file.MOST_BYTES  # ten times the largest that ships; so much takes seconds to read
 DEEPEST = yaml_file.DEEPEST
-MOST_NODES = yaml_file.MOST_NODES
 
 
 class Loader(yaml.SafeLoader):
@@ -48,7 +47,7 @@ def _constructed(loader: Loader) -> Any:
         root = loader.get_single_node()
         if root is None:
             return None
-        _require_few(root, {}, 0)
+        yaml_file.require_few_nodes(root)
         return loader.construct_document(root)
     except (
         LookupError,
@@ -59,16 +58,3 @@ def _constructed(loader: Loader) -> Any:
         raise ValueError(f"a value is not what its tag says: {type(error).__name__} {error}") from None
     finally:
         loader.dispose()
-
-
-def _require_few(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """The number of nodes from `node` down, with aliases written out. ValueError if they are too many or without end."""
-    if depth > DEEPEST:
-        raise ValueError(f"it is nested more than {DEEPEST} deep with its aliases, or refers to itself")
-    if id(node) not in known:
-        below = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
-        known[id(node)] = 1 + sum(_require_few(part, known, depth + 1) for part in parts)
-    if known[id(node)] > MOST_NODES:
-        raise ValueError(f"its aliases stand for more than {MOST_NODES} values, or it holds as many")
-    return known[id(node)]

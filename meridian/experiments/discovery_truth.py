@@ -271,9 +271,7 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
 
 def update(results: Path, page: Path = PAGE) -> None:
     """Keep the experiment's result beside the page, and write its tables anew."""
-    kept = page.parent / "validation" / FILE
-    results_io.write_text(kept, (results / FILE).read_text())
-    generated_parts.update(page, parts(results_io.read(kept)))
+    generated_parts.update(page, parts(generated_parts.keep(page, results / FILE)))
 
 
 if __name__ == "__main__":

@@ -278,32 +278,17 @@ def update(results: Path, page: Path = PAGE) -> None:
     A run of some constructions (`experiment.only`) replaces their rows; the others stay as they were kept, each with the rules
     that it was judged under.
     """
-    kept, found = page.parent / "validation" / FILE, results_io.read(results / FILE)
-    if found["subject"]["settings"]["only"]:
-        results_io.write(kept, with_kept(results_io.read(kept), found))
-    else:
-        results_io.write_text(kept, (results / FILE).read_text())
-    rows = results_io.read(kept)["data"]["constructions"]
+    rows = generated_parts.keep(page, results / FILE, with_kept)["data"]["constructions"]
     generated_parts.update(page, {"out of sample": generated_parts.listed(sentences(rows), table(rows))})
 
 
 def with_kept(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The result `found` with the rows of `kept` that it has not, in the order of the experiment's configuration.
-
-    UserError if the two were measured with other settings, apart from which constructions were asked for.
-    """
-    before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
-    if before != now:
-        differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-        raise UserError(
-            f"the kept result has other settings ({', '.join(differs)}) than this run of some constructions; run all of them"
-        )
+    """The result `found` with the rows of `kept` that it has not, in the order of the experiment's configuration."""
     rows = {one["name"]: one for result in (kept, found) for one in result["data"]["constructions"]}
     declared = config_files.plain(config_files.read(CONFIGS / "experiment" / "out_of_sample.yaml"))["constructions"]
     ordered = [rows[name] for name in declared if name in rows]
     return {
         **found,
-        "subject": {**found["subject"], "settings": now},
         "n": {"constructions": len(ordered)},
         "data": {"constructions": ordered, "permutations": permutations(ordered)},
     }

@@ -22,7 +22,6 @@ import results_io
 from circuits.measure import is_fresh
 from meridian import generated_parts
 from meridian.experiments import geometry_cells
-from results_io import UserError
 from suites.geometry.trace import UNDECIDED
 
 if TYPE_CHECKING:
@@ -322,25 +321,11 @@ def update(results: Path, page: Path = PAGE) -> None:
 
     A run of some metrics alone (`experiment.only`) replaces their rows; the others, and the plants, stay as they were kept.
     """
-    kept, found = page.parent / "validation" / FILE, results_io.read(results / FILE)
-    if found["subject"]["settings"]["only"]:
-        results_io.write(kept, merged(results_io.read(kept), found))
-    else:
-        results_io.write_text(kept, (results / FILE).read_text())
-    generated_parts.update(page, parts(results_io.read(kept)))
+    generated_parts.update(page, parts(generated_parts.keep(page, results / FILE, merged)))
 
 
 def merged(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The kept result with the rows of the metrics that `found` has. `measured_by` names the code of each metric's rows.
-
-    UserError if the two were made with other settings, apart from which metrics were asked for.
-    """
-    before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
-    if before != now:
-        differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-        raise UserError(
-            f"the kept result has other settings ({', '.join(differs)}) than this run of some metrics; run all of them"
-        )
+    """The kept result with the rows of the metrics that `found` has. `measured_by` names the code of each metric's rows."""
     new, old = (list(dict.fromkeys(row["metric"] for row in one["data"]["rows"])) for one in (found, kept))
     order = [name for name in geometry_cells.MAKERS if name in {*new, *old}]
     sources = {name: found if name in new else kept for name in order}
@@ -348,7 +333,7 @@ def merged(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     by = {name: _measured_by(sources[name], name) for name in order}
     return {
         **kept,
-        "subject": {**kept["subject"], "settings": before, "measured_by": by},
+        "subject": {**kept["subject"], "measured_by": by},
         "n": {"cells": len(rows)},
         "data": {**kept["data"], "rows": rows},
     }

@@ -15,12 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from circuits import yaml_file
 from meridian import first_checks
 from results_io import UserError
-from suites import declaration, patterns, schema
+from suites import bounded_yaml, declaration, patterns, schema
 from suites.drift import corpus, registration
 from suites.geometry import construct
 from suites.judging import rubric
@@ -325,7 +324,7 @@ def test_a_file_of_the_largest_size_takes_seconds() -> None:
     assert schema.first_repeated([[1], {"a": 1}, 1, [1]]) == 3 and schema.first_repeated([1, True]) == 1
 
 
-def test_yaml_with_a_few_aliases_is_read() -> None:
-    text = "a: &one {x: 1}\nb: *one\nc: '* not one'\n"
-    yaml_file.require_bounded(text)
-    assert yaml.safe_load(text)["b"] == {"x": 1}
+def test_yaml_with_a_few_aliases_is_read(tmp_path) -> None:
+    (tmp_path / "few.yaml").write_text("a: &one {x: 1}\nb: *one\nc: '* not one'\n")
+    expected = {"a": {"x": 1}, "b": {"x": 1}, "c": "* not one"}
+    assert yaml_file.read(tmp_path / "few.yaml") == bounded_yaml.read(tmp_path / "few.yaml") == expected

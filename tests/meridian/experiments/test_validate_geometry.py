@@ -173,18 +173,28 @@ def test_a_cell_is_the_same_each_time_and_an_unknown_metric_is_refused():
         geometry_cells.conditions({**few, "only": ["width"]})
 
 
-def test_a_run_of_some_metrics_replaces_their_rows_alone():
-    def result(rows, by, **changed):
-        settings = {"only": None, "seed": 0} | changed
-        data = {"rows": [{"metric": metric, "bias": bias} for metric, bias in rows], "planted": ["kept"]}
-        return {"subject": {"settings": settings, "measured_by": by}, "n": {"cells": len(rows)}, "data": data}
+def test_a_run_of_some_metrics_replaces_their_rows_alone(tmp_path):
+    page, run = tmp_path / "page.md", tmp_path / validate_geometry.FILE
+    (tmp_path / "validation").mkdir()
+    one = {row["metric"]: row for row in ROWS}
 
-    kept = result([("ods", 1), ("pis", 2), ("pis", 3), ("rss", 4)], "old")
-    found = validate_geometry.merged(kept, result([("pis", 9)], "new", only=["pis"]))
+    def kept_with(rows, by, **changed):
+        subject = {
+            **STORED["subject"],
+            "settings": {**STORED["subject"]["settings"], "only": None} | changed,
+            "measured_by": by,
+        }
+        data = {**STORED["data"], "rows": [{**one[metric], "bias": bias} for metric, bias in rows]}
+        results_io.write(run, {**STORED, "subject": subject, "n": {"cells": len(rows)}, "data": data})
+        return generated_parts.keep(page, run, validate_geometry.merged)
+
+    whole = kept_with([("ods", 1), ("pis", 2), ("pis", 3), ("rss", 4)], "old")
+    assert whole["subject"]["measured_by"] == "old" and len(whole["data"]["rows"]) == 4
+    found = kept_with([("pis", 9)], "new", only=["pis"])
     assert [row["bias"] for row in found["data"]["rows"]] == [1, 9, 4] and found["n"] == {"cells": 3}
     assert found["subject"]["measured_by"] == {"ods": "old", "pis": "new", "rss": "old"}
-    assert found["data"]["planted"] == ["kept"] and found["subject"]["settings"]["only"] is None
-    again = validate_geometry.merged(found, result([("rss", 5)], "newer", only=["rss"]))
+    assert found["data"]["planted"] == STORED["data"]["planted"] and found["subject"]["settings"]["only"] is None
+    again = kept_with([("rss", 5)], "newer", only=["rss"])
     assert again["subject"]["measured_by"] == {"ods": "old", "pis": "new", "rss": "newer"}
     with pytest.raises(UserError, match=r"other settings \(seed\)"):
-        validate_geometry.merged(kept, result([("pis", 9)], "new", only=["pis"], seed=1))
+        kept_with([("pis", 9)], "new", only=["pis"], seed=1)
