@@ -129,13 +129,13 @@ def _comparisons(pairwise: Pairwise) -> BrowsedTable:
 def _rankings(rankings: Rankings) -> BrowsedTable:
     rows = [row for file, one in rankings.items() for row in _systems(file, one)]
     columns = ("system", "judge", "ranks", "Elo, 0 is the mean [95 %]", "log odds [95 %]", "pairs")
-    text = "Systems by Bradley-Terry, the weakest first, with the ranks that the data allow."
+    text = "Systems by Bradley-Terry, the strongest first, with the ranks that the data allow."
     return BrowsedTable("rankings", "Rankings", text, columns, tuple(rows), ("judge", "system"))
 
 
 def _systems(file: str, one: RankingResult) -> Iterator[tuple[TableCell, ...]]:
     ranks = one["data"]["ranks"]
-    for name in sorted(ranks, key=lambda name: (-ranks[name]["best"], name)):
+    for name in sorted(ranks, key=lambda name: (ranks[name]["best"], ranks[name]["worst"], name)):
         best, worst = ranks[name]["best"], ranks[name]["worst"]
         yield (
             TableCell(name),

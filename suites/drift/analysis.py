@@ -391,7 +391,7 @@ def _shifts(ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Com
             if one in sides and (one, axis) not in known:
                 row = {"difference": None, "status": "insufficient_data", "reason": "no snapshot before it"}
             point = {"snapshot": one, "metric": centroid.NUMBER, "name": centroid.NAME, "axis": axis}
-            rest = {"status": row["status"], "reason": row["reason"], "unit": f"{centroid.UNIT} from the one before"}
+            rest = {"status": row["status"], "reason": row["reason"], "unit": centroid.UNIT}
             points.append({**point, **rest, "value": row["difference"], "low": None, "high": None})
     return points
 

@@ -18,7 +18,7 @@ from suites.geometry.measure import GeometryRun
 
 WIDTH = 110
 CAPTION = (
-    "published: the paper's formula in its unit, no verdict. estimate: corrected for noise, squared if unbiased so",
+    "published: the paper's formula in its unit, no verdict. estimate: corrected for noise; d² where only the square has no bias",
     "d: distance of the coordinates, in units of the fixed scale if the set has one; d²: its square",
     "found: constructs with p below .05 of those tested; a twentieth is expected where nothing moves",
 )
