@@ -121,5 +121,8 @@ def cv_of_variance(n: int) -> float:
 def hodges_lehmann(values: ArrayLike) -> float:
     """Median of the Walsh averages (x_i + x_j)/2, i <= j."""
     x = _sample(values, 1)
-    i, j = np.triu_indices(x.size)
-    return float(np.median((x[i] + x[j]) / 2))
+    sums, start = np.empty(x.size * (x.size + 1) // 2), 0  # one array of this size, and no indices
+    for place in range(x.size):
+        sums[start : start + x.size - place] = x[place] + x[place:]
+        start += x.size - place
+    return float(np.median(sums / 2, overwrite_input=True))

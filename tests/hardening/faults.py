@@ -19,16 +19,17 @@ STEPS = ("mkdir", "open", "fsync", "chmod", "replace")  # of `results_io.write_b
 class Refused:
     """Counts the calls of one step on files below `place`, and refuses the `nth` (from 0; None: none).
 
-    A folder that is opened, so that a renaming lasts, is no file: a system need not allow it, and the result is written by then.
+    A folder that is there is not counted: it need not be made, and opened it is only so that a renaming lasts, when the result
+    is written.
     """
 
     def __init__(self, step: Callable[..., Any], place: str, reason: int, nth: int | None) -> None:
         self.step, self.place, self.reason, self.nth, self.calls = step, place, reason, nth, 0
-        self.opens = step is os.open
+        self.may_be_there = step in (os.open, os.mkdir)
 
     def __call__(self, path: Any, *arguments: Any, **named: Any) -> Any:
-        folder = self.opens and Path(path).is_dir()
-        if not folder and (isinstance(path, int) or str(path).startswith(self.place)):
+        there = self.may_be_there and Path(path).is_dir()
+        if not there and (isinstance(path, int) or str(path).startswith(self.place)):
             self.calls += 1
             if self.calls - 1 == self.nth:
                 raise OSError(self.reason, os.strerror(self.reason))
