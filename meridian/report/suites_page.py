@@ -25,6 +25,18 @@ SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the or
 LIKELIHOOD = "121"
 UP = "higher is better"
 Row = tuple[TableCell, ...]
+LIKELIHOODS = {
+    "acc": "accuracy",
+    "acc_norm": "accuracy, likelihood per character",
+    "acc_bytes": "accuracy, likelihood per byte",
+    "acc_token": "accuracy, likelihood per token",
+    "brier": "Brier score",
+    "ece": "calibration error (ECE)",
+    "ece_equal_mass": "calibration error, bins of equal size",
+    "mce": "largest calibration error (MCE)",
+    "aurc": "area under risk and coverage (AURC)",
+    "e_aurc": "AURC above that of the best order",
+}
 
 
 def of(folder: Path, title: str) -> FolderPage:
@@ -156,7 +168,8 @@ def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
 
 
 def _metric(record: EstimateRecord) -> str:
-    return record["metric_id"].rpartition(".")[2].replace("_", " ")
+    name = record["metric_id"].rpartition(".")[2]
+    return LIKELIHOODS.get(name, name.replace("_", " "))
 
 
 def _pairs(folder: Path, files: Mapping[str, str]) -> BrowsedTable:

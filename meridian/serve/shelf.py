@@ -75,7 +75,13 @@ class Shelf:
         return self._folders(GEOMETRY, lambda folder: results_io.find(folder, POSITION) is not None)
 
     def _folders(self, kind: str, holds: Callable[[Path], bool]) -> list[str]:
-        found = (path for path in self.results.rglob(kind) if path.is_dir() and holds(path))
+        """Folders of this name that hold something, and those right below them: a single suite, a set of a user's own."""
+        places = (place for path in self.results.rglob(kind) if path.is_dir() for place in (path, *path.iterdir()))
+        found = {
+            path
+            for path in places
+            if path.is_dir() and path.resolve().is_relative_to(self.results.resolve()) and holds(path)
+        }
         return sorted(path.relative_to(self.results).as_posix() for path in found)
 
     def judging(self) -> list[str]:

@@ -105,6 +105,16 @@ def test_nothing_else_is_opened(client, address) -> None:
     assert answer.status_code == 404 and "not to be read" not in answer.text
 
 
+def test_a_single_suite_and_a_set_of_one_s_own_are_listed(tmp_path) -> None:
+    model, elsewhere = tmp_path / "results" / "pocket", tmp_path / "elsewhere"
+    for folder in (model / "suites" / "a10_padding", elsewhere):
+        results_io.write(folder / "110_padding.json", completed("110"))
+    results_io.write(model / "geometry" / "mine" / "171_position.json", completed("171"))
+    (model / "suites" / "out").symlink_to(elsewhere)
+    found = {"Suites": ["pocket/suites/a10_padding"], "Geometry": ["pocket/geometry/mine"]}
+    assert Shelf(tmp_path / "results").pages() == found
+
+
 def test_links_that_lead_out_pipes_and_folders_are_not_opened(tmp_path) -> None:
     """In a folder of drift, whose address any file below it has, and in its site; a link inside of the folder is followed."""
     series = tmp_path / "results" / "drift" / "demo"
