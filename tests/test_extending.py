@@ -21,15 +21,7 @@ BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`\n\n```\w+\n(?P<text>.*?)^```$", re.MUL
 CHANGED = re.compile(r"^In `(?P<path>[\w/.]+)`, [^\n]*:\n\n```diff\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDED = re.compile(r"(?P<lines>(?:^\+.*\n)+) (?P<before>.*)$", re.MULTILINE)
 COPIED = ("calibrations", "circuits", "configs", "kernels", "meridian", "scripts", "suites", "tests")
-FILES = (
-    "run.py",
-    "code_digest.py",
-    "results_io.py",
-    "result_types.py",
-    "registries.py",
-    "pyproject.toml",
-    "results/README.md",
-)
+FILES = (*(path.name for path in ROOT.glob("*.py") if path.name != "setup.py"), "pyproject.toml", "results/README.md")
 RUN = (
     "task=color", "circuit=discovered", "circuit.method=AtP", "calibration=[x1]", "calibration.x1.margin=0.1",
     "prompts.evaluation=60", "prompts.held_out=30", "prompts.discovery=30", "prompts.reference=120",

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-SECONDS = 300  # for one cell, on a core that others use as well
+SECONDS = 900  # for one cell, on a core that others use as well
 IMAGE, PLOTLY = "image/png", "application/vnd.plotly.v1+json"
 MACHINE_PATH = re.compile(r"(?<![\w.])/(home|root|work|Users|tmp|mnt)/")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
