@@ -1078,7 +1078,7 @@ class EffectsByPrompt(TypedDict):
 
 class TracedHeads(TypedDict):
     names: Annotated[list[str], Over("N")]
-    restored: Annotated[Vector, Over("N")]
+    restored: Annotated[Gaps, Over("N")]
     broken: Annotated[Vector, Over("N")]
     impact: Annotated[Vector, Over("N")]
     by_prompt: EffectsByPrompt

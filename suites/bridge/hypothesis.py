@@ -119,14 +119,14 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
 
 
 def fits(data: TracedDifference) -> bool:
-    """Whether the lists of a trace are as long as its heads and roles say, which its type cannot: another is made anew."""
+    """Whether a trace has a value for every head and role, which its type cannot say: another is made anew."""
     heads, roles = len(data["heads"]["names"]), data["roles"]
     runs = data["attention"]["clean"], data["attention"]["corrupted"]
     of_heads = [run["entropy"] for run in runs] + [run["to"].get(role, ()) for run in runs for role in roles]
     tables = [data["sites"]["restored"][kind] for kind in difference.SITES]
     return (
         bool(heads and roles)
-        and all(len(one) == heads for one in of_heads)
+        and all(len(one) == heads and None not in one for one in (data["heads"]["restored"], *of_heads))
         and all(table and all(len(row) == len(roles) for row in table) for table in tables)
     )
 
