@@ -249,10 +249,11 @@ def _sentences(document: TraceResult) -> list[str]:
         _site_line(data),
     ]
     if not document["named"]:
-        best = int(np.argmax(data["heads"]["restored"]))
+        restored = np.asarray(data["heads"]["restored"], dtype=float)  # of a trace that `fits`
+        best = int(restored.argmax())
         lines.append(
             f"Heads: none is shown to restore more than {document['subject']['settings']['difference']['minimum_share']:g} of "
-            f"the difference (most: {data['heads']['names'][best]} {data['heads']['restored'][best]:.2f}), so no head is named"
+            f"the difference (most: {data['heads']['names'][best]} {restored[best]:.2f}), so no head is named"
         )
     else:
         named = ", ".join(
