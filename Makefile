@@ -1,6 +1,6 @@
 # make ioi        the main job on the embedded model, from an empty checkout to a certificate
 # make test       the tests
-# make test-slow  the tests that are marked slow
+# make test-slow  the tests that are marked slow, an hour and more; TESTS=tests/suites: those of a folder
 # make lint       ruff
 # make types      pyright
 # make docs       the documentation site, in site/
@@ -8,6 +8,7 @@
 # make lock       constraints.txt: the newest version of every package that pyproject.toml allows, with hashes
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
+TESTS ?= tests
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run
 DEV := $(VENV)/.dev
@@ -35,7 +36,7 @@ test: $(DEV)
 	$(PYTEST) -m "not slow"
 
 test-slow: $(DEV)
-	$(PYTEST) -m slow --timeout 3600 --no-loadscope-reorder
+	$(PYTEST) -m slow --timeout 3600 --no-loadscope-reorder $(TESTS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .

@@ -38,6 +38,7 @@ from calibrations.statistics import (
     pooled_if_single,
     simultaneous_intervals,
     threshold_p,
+    weighted_sums,
 )
 
 HEADS_MATTER = 0.5  # N is D less the floor if that is at least so much of D, and no more than D; otherwise D
@@ -155,7 +156,9 @@ def shares(
     counts: Int[np.ndarray, "resample prompt"],
 ) -> Shares:
     """mean value / mean N, and the same in every resample."""
-    return Shares(names, values.mean(1) / normal.mean(), (counts @ values.T) / (counts @ normal)[:, None])
+    return Shares(
+        names, values.mean(1) / normal.mean(), weighted_sums(counts, values.T) / weighted_sums(counts, normal)[:, None]
+    )
 
 
 def joined(parts: Iterable[Shares]) -> Shares:

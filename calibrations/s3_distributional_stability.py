@@ -35,6 +35,7 @@ from calibrations.statistics import (
     Insufficient,
     Interval,
     adjusted_p,
+    bootstrap_means,
     covariance_of_means,
     cv_of_variance,
     false_hypotheses,
@@ -174,9 +175,8 @@ def expected_cvs(
     SD / (|mean| sqrt(size)) and sqrt(2 / (size - 1) + excess kurtosis / size), moments with the resample's weights.
     Infinite for a head whose mean, or whose variance, is 0. Source: sampling variance of a mean and of a variance.
     """
-    weights = counts / counts.sum(axis=1, keepdims=True)
     shifted = attribution - attribution.mean(axis=0)  # near 0: no cancellation in the higher moments
-    first, second, third, fourth = (weights @ shifted**power for power in (1, 2, 3, 4))
+    first, second, third, fourth = (bootstrap_means(counts, shifted**power) for power in (1, 2, 3, 4))
     variance = second - first**2
     central = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4
     mean = np.abs(first + attribution.mean(axis=0))

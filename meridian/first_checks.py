@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,18 @@ from results_io import UserError
 GRAPHS = (".pt", ".pkl", ".json")  # of other tools, which are read later
 KIB, HOUR = 1024, 3600
 DRAWN = ("resample", "noise")  # recipes that `draws` repeats
+RESAMPLING = ("resamples", "resamples_p", "permutations", "subsamples", "splits", "halves")  # how such names end
 
 
 def check(context: RunContext) -> None:
-    """UserError for a circuit file that is wrong in itself, and for more prompts, or counts of what is run on them, than `limits`
-    allow without force=true. What a run takes is that of pocket, the smallest model that ships, whatever the model is."""
+    """UserError for a circuit file that is wrong in itself, and for more prompts, or counts of what is run or drawn on them, than
+    `limits` allow without force=true. What a run takes is that of pocket, the smallest model that ships, whatever model it is."""
     settings = context.settings
     _check_circuit(settings["circuit"])
     if not settings["force"]:
         _check_cost(settings["prompts"], settings["limits"])
         _check_counts(settings["measurement"], settings["prompts"], settings["limits"])
+        _check_draws(settings, settings["limits"])
 
 
 def _check_circuit(asked: Mapping[str, Any]) -> None:
@@ -63,6 +65,36 @@ def _check_counts(measured: Mapping[str, Any], prompts: Mapping[str, Any], limit
     )
 
 
+def _check_draws(settings: Mapping[str, Any], limits: Mapping[str, float]) -> None:
+    prompts = settings["prompts"]["evaluation"] + settings["prompts"]["held_out"]
+    counts = {
+        name: value
+        for section in ("measurement", "calibration")
+        for name, value in _resamples(settings[section], section)
+    }
+    refits = settings["measurement"]["ocse"]["bootstrap"]
+    counts["measurement.ocse.bootstrap.refits"] = refits["refits"] * refits["permutations"]
+    largest = max(counts, key=lambda name: counts[name])
+    if (draws := counts[largest] * prompts) <= limits["drawn"]:
+        return
+    value: Any = settings
+    for key in largest.split("."):
+        value = value[key]
+    raise UserError(
+        f"{largest}={value} draws {prompts:,} prompts {counts[largest]:,} times, {draws:,} in all, and limits.drawn="
+        f"{limits['drawn']:,.0f}, which take gigabytes or hours; use a smaller number, or add force=true"
+    )
+
+
+def _resamples(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, int]]:
+    """(name, number) of every count of resamples or permutations in a section of the settings."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _resamples(value, f"{above}.{key}")
+        elif key.endswith(RESAMPLING) and isinstance(value, int):
+            yield f"{above}.{key}", value
+
+
 def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, int]:
     """{count in `measurement`: how many prompts are run for it at least}, of the counts that the model's size does not bound.
 
@@ -89,6 +121,8 @@ def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, 
         f"llc.{_largest(chains, steps)}": (
             chains["chains"] * (chains["burn_in"] + chains["draws"] + chains["pilot"]) * chains["batch"]
         ),
+        "discovery.eap_ig.steps": measured["discovery"]["eap_ig"]["steps"] * prompts["discovery"],
+        "discovery.nap_ig.steps": measured["discovery"]["nap_ig"]["steps"] * prompts["discovery"],
         "attribution_patching.steps": measured["attribution_patching"]["steps"]
         * min(measured["attribution_patching"]["prompts"], evaluation),
     }

@@ -27,6 +27,7 @@ from calibrations.statistics.bootstrap import (
     percentile_interval,
     pooled_if_single,
     usable_draws,
+    weighted_sums,
 )
 from calibrations.statistics.change_points import change_points
 from calibrations.statistics.clusters import (

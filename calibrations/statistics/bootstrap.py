@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -14,9 +15,12 @@ from calibrations.statistics.errors import Insufficient
 
 # More than 1 % of unusable resamples means the statistic has no bootstrap distribution.
 MAXIMUM_DEGENERATE_FRACTION = 0.01
-ARRAYS_KEPT = 6  # of counts: both splits and the numbers of resamples in use; 32 MB for 10,000 resamples of 400 prompts
+ARRAYS_KEPT = 6  # of counts: both splits and the numbers of resamples in use; 8 MB for 10,000 resamples of 400 prompts
+BLOCK_BYTES = (
+    1 << 26
+)  # of float64 rows at once; 10,000 resamples of up to 838 prompts are one block, whose weights are kept
 
-WEIGHTS: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=2)  # counts and their weights: 32 MB for 10,000 by 400
+WEIGHTS: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=2)  # counts and their weights, of one block each
 
 
 def bootstrap_counts(
@@ -59,14 +63,21 @@ def _counts(
 ) -> Int[np.ndarray, "resample prompt"]:
     """Multinomial counts of the clusters of each stratum, handed to their prompts."""
     strata, rng = np.array(stratum_of_cluster), np.random.default_rng(seed)
-    counts = np.empty((n_resamples, len(strata)), dtype=np.int64)
+    counts = np.empty((n_resamples, len(strata)), dtype=np.int16 if len(strata) <= np.iinfo(np.int16).max else np.int64)
     for value in np.unique(strata):
         inside = np.flatnonzero(strata == value)
         share = np.full(len(inside), 1 / len(inside))
-        counts[:, inside] = rng.multinomial(len(inside), share, size=n_resamples)
+        for rows in row_blocks(n_resamples, len(inside)):
+            counts[rows, inside] = rng.multinomial(len(inside), share, size=rows.stop - rows.start)
     drawn = counts[:, np.array(member)]
     drawn.flags.writeable = False
     return drawn
+
+
+def row_blocks(rows: int, columns: int) -> list[slice]:
+    """The rows in blocks of at most `BLOCK_BYTES` of float64: what is computed from counts needs no more at once."""
+    step = max(BLOCK_BYTES // (8 * max(columns, 1)), 1)
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def cluster_strata(
@@ -108,13 +119,21 @@ def bootstrap_means(
     array = np.moveaxis(finite("values", values), axis, 0)
     if array.shape[0] != counts.shape[1]:
         raise ValueError(f"values have {array.shape[0]} prompts on axis {axis}; the counts have {counts.shape[1]}")
-    weights = _weights(counts)
-    return (weights @ array.reshape(len(array), -1)).reshape(len(counts), *array.shape[1:])
+    flat = array.reshape(len(array), -1)
+    means = [weights @ flat for weights in weight_blocks(counts)]
+    return np.concatenate(means).reshape(len(counts), *array.shape[1:])
 
 
-def _weights(counts: Int[np.ndarray, "resample prompt"]) -> Float[np.ndarray, "resample prompt"]:
+def weight_blocks(counts: Int[np.ndarray, "resample prompt"]) -> Iterator[Float[np.ndarray, "some prompt"]]:
+    """W with rows that sum to 1, in blocks of rows."""
+    blocks = row_blocks(*counts.shape)
+    for rows in blocks:
+        yield _weights(counts if len(blocks) == 1 else counts[rows], kept=len(blocks) == 1)
+
+
+def _weights(counts: Int[np.ndarray, "resample prompt"], kept: bool) -> Float[np.ndarray, "resample prompt"]:
     """W with rows that sum to 1: of an array that `bootstrap_counts` keeps made once, as tens of statistics share it."""
-    if counts.flags.writeable:
+    if not kept or counts.flags.writeable:
         return counts / counts.sum(axis=1, keepdims=True)
     for known, weights in tuple(WEIGHTS):
         if known is counts:
@@ -122,6 +141,13 @@ def _weights(counts: Int[np.ndarray, "resample prompt"]) -> Float[np.ndarray, "r
     weights = counts / counts.sum(axis=1, keepdims=True)
     WEIGHTS.append((counts, weights))
     return weights
+
+
+def weighted_sums(
+    counts: Int[np.ndarray, "resample prompt"], values: Float[np.ndarray, "prompt ..."]
+) -> Float[np.ndarray, "resample ..."]:
+    """W @ values, in blocks of rows."""
+    return np.concatenate([counts[rows].astype(np.float64) @ values for rows in row_blocks(*counts.shape)])
 
 
 def bootstrap_ratios(
@@ -162,12 +188,16 @@ def bootstrap_ratio_errors(
         np.bincount(member, finite(*named, ndim=1))
         for named in (("numerator", numerator), ("denominator", denominator))
     )
-    w = counts[:, first].astype(float)
-    bottom = w @ d
-    theta = np.divide(w @ f, bottom, out=np.full(len(w), np.nan), where=bottom != 0)
-    squares = np.clip(w @ f**2 - 2 * theta * (w @ (f * d)) + theta**2 * (w @ d**2), 0.0, None)
     scale = len(first) / max(len(first) - 1, 1)
-    return np.sqrt(scale * squares) / np.abs(np.where(bottom == 0, np.nan, bottom))
+
+    def errors(w: Float[np.ndarray, "some cluster"]) -> Float[np.ndarray, " some"]:
+        bottom = w @ d
+        theta = np.divide(w @ f, bottom, out=np.full(len(w), np.nan), where=bottom != 0)
+        squares = np.clip(w @ f**2 - 2 * theta * (w @ (f * d)) + theta**2 * (w @ d**2), 0.0, None)
+        return np.sqrt(scale * squares) / np.abs(np.where(bottom == 0, np.nan, bottom))
+
+    blocks = row_blocks(len(counts), len(first))
+    return np.concatenate([errors(counts[rows][:, first].astype(np.float64)) for rows in blocks])
 
 
 def usable_draws(draws: Float[np.ndarray, " resample"]) -> Float[np.ndarray, " resample"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Shaped
 from numpy.typing import ArrayLike
 
 from calibrations.statistics.arrays import finite
-from calibrations.statistics.bootstrap import usable_draws
+from calibrations.statistics.bootstrap import row_blocks, usable_draws
 from calibrations.statistics.errors import Insufficient
 
 Alternative = Literal["greater", "less", "two-sided"]
@@ -183,13 +183,19 @@ def arrangement_count(labels: ArrayLike) -> int:
     return math.factorial(sum(multiplicities)) // math.prod(math.factorial(m) for m in multiplicities)
 
 
-def arrangements(labels: ArrayLike, n_resamples: int, seed: int) -> tuple[Shaped[np.ndarray, "relabelling item"], bool]:
-    """Every distinct order of `labels` if there are at most `n_resamples` (exact=True), else random shuffles."""
+def arrangements(
+    labels: ArrayLike, n_resamples: int, seed: int
+) -> tuple[Iterator[Shaped[np.ndarray, "relabelling item"]], bool]:
+    """Every distinct order of `labels` if they are at most `n_resamples` (exact), else random shuffles; in blocks of rows."""
     array = np.asarray(labels)
     if arrangement_count(array) <= n_resamples:
-        return np.array(list(_distinct_orders(Counter(array.tolist()), []))), True
-    rng = np.random.default_rng(seed)
-    return rng.permuted(np.tile(array, (n_resamples, 1)), axis=1), False
+        return iter([np.array(list(_distinct_orders(Counter(array.tolist()), [])))]), True
+    return _shuffles(array, n_resamples, np.random.default_rng(seed)), False
+
+
+def _shuffles(array: np.ndarray, number: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    for rows in row_blocks(number, array.size):
+        yield rng.permuted(np.tile(array, (rows.stop - rows.start, 1)), axis=1)
 
 
 def _distinct_orders(remaining: Counter, prefix: list) -> Iterable[list]:
@@ -213,10 +219,11 @@ def arrangement_test(
     """Test by reordering `labels` over items: `statistic` maps orders [relabelling item] to one value each."""
     array = np.asarray(labels)
     observed = float(statistic(array[None])[0])
-    orders, exact = arrangements(array, n_resamples, seed)
-    floor = (2 if alternative == "two-sided" else 1) / (len(orders) if exact else len(orders) + 1)
-    p = permutation_p(observed, np.asarray(statistic(orders)), alternative, exact)
-    return PermutationTest(observed, p, "exact" if exact else "permutation", min(1.0, floor), len(orders))
+    blocks, exact = arrangements(array, n_resamples, seed)
+    null = np.concatenate([np.asarray(statistic(orders)) for orders in blocks])
+    floor = (2 if alternative == "two-sided" else 1) / (len(null) if exact else len(null) + 1)
+    p = permutation_p(observed, null, alternative, exact)
+    return PermutationTest(observed, p, "exact" if exact else "permutation", min(1.0, floor), len(null))
 
 
 def sign_flip_test(

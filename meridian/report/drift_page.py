@@ -97,5 +97,5 @@ def _gaps(file: str, last: DriftManifest) -> BrowsedTable:
         )
         for place, gap in enumerate(last["gaps"])
     )
-    text = "Lines break there and nothing is imputed."
+    text = "At a gap a line breaks; nothing is imputed."
     return BrowsedTable("gaps", "Known gaps", text, ("snapshot", "missing", "cause"), rows)

@@ -10,7 +10,7 @@ import results_io
 from meridian.figures.drift import MANIFESTS
 from meridian.report.folder_page import FolderPage
 from meridian.run_folder import POSITION, suite_documents
-from results_io import UserError
+from results_io import DiskError, UserError
 
 
 def kind_of(folder: Path) -> str | None:
@@ -51,11 +51,13 @@ def of(folder: Path, title: str) -> FolderPage:
 def write(folder: Path, say: Callable[[str], Any]) -> None:
     """report.html in a folder that has a page, and a line: where it is, or which result cannot be read and keeps it away.
 
-    What was measured is written by then, so a result that cannot be read, or a disk that refuses, does not end the command.
+    What was measured is written by then, so a result that cannot be read does not end the command. DiskError if the disk refuses.
     """
     try:
         if kind_of(folder) is not None:
             say(f"Report {draw(folder)}")
+    except DiskError:
+        raise
     except UserError as error:
         say(f"No report: {error}")
 

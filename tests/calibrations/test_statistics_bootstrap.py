@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from calibrations import statistics as st
-from calibrations.statistics import Insufficient
+from calibrations.statistics import Insufficient, bootstrap
 
 
 def repeated(values: np.ndarray, counts: np.ndarray) -> list[np.ndarray]:
@@ -135,3 +135,24 @@ def test_equal_arguments_share_one_array_that_nobody_can_write() -> None:
         counts[0, 0] = 1
     for other in ({"seed": 4, "clusters": clusters}, {"seed": 3}, {"seed": 3, "clusters": ["a", "b", "b", "c", "c"]}):
         assert not np.array_equal(st.bootstrap_counts(5, 20, **other), counts)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_blocks_of_resamples_change_nothing_but_memory(monkeypatch, columns):
+    """100,000 prompts would take 8 GB at once: rows are drawn and weighted some at a time."""
+    rng = np.random.default_rng(3)
+    values, clean, clusters = rng.normal(size=(40, columns)), rng.normal(5, 1, 40), np.arange(40) // 2
+    strata = np.arange(40) % 40 // 20
+    draw = {"seed": 4, "clusters": clusters, "strata": strata}
+    whole = st.bootstrap_counts(40, 500, **draw)
+    assert whole.dtype == np.int16 and whole.sum() == 500 * 40
+    in_one = [f(whole, values) for f in (st.bootstrap_means, st.weighted_sums)]
+    errors = st.bootstrap_ratio_errors(whole, values[:, 0], clean, clusters)
+    bootstrap._counts.cache_clear()
+    monkeypatch.setattr(bootstrap, "BLOCK_BYTES", 8 * 40 * 7)  # 7 rows of 40 prompts
+    assert [rows.stop - rows.start for rows in bootstrap.row_blocks(500, 40)] == [7] * 71 + [3]
+    parts = st.bootstrap_counts(40, 500, **draw)
+    assert parts is not whole and np.array_equal(parts, whole)
+    for one, other in zip(in_one, [f(parts, values) for f in (st.bootstrap_means, st.weighted_sums)], strict=True):
+        assert np.abs(one - other).max() < 1e-14 and one.shape == (500, columns)
+    assert np.abs(st.bootstrap_ratio_errors(parts, values[:, 0], clean, clusters) - errors).max() < 1e-14

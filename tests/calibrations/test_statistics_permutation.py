@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from calibrations import statistics as st
-from calibrations.statistics import Insufficient
+from calibrations.statistics import Insufficient, bootstrap
 
 
 def test_plus_one_rule_never_gives_zero() -> None:
@@ -111,11 +111,23 @@ def test_label_permutation_p_is_uniform_under_the_null() -> None:
 
 def test_distinct_orders_are_enumerated_once() -> None:
     labels = [1, 1, 2, 2, 4]
-    orders, exact = st.arrangements(labels, 1000, seed=0)
+    blocks, exact = st.arrangements(labels, 1000, seed=0)
+    (orders,) = blocks
     assert exact and len(orders) == st.arrangement_count(labels) == 30
     assert {tuple(row) for row in orders} == set(itertools.permutations(labels))
-    shuffled, exact = st.arrangements(labels, 29, seed=0)
-    assert not exact and (np.sort(shuffled, axis=1) == np.sort(labels)).all()
+    blocks, exact = st.arrangements(labels, 29, seed=0)
+    (shuffled,) = blocks
+    assert not exact and (np.sort(shuffled, axis=1) == np.sort(labels)).all() and len(shuffled) == 29
+
+
+def test_blocks_of_shuffles_are_those_of_one(monkeypatch) -> None:
+    labels = np.arange(30) % 4
+    (whole,) = st.arrangements(labels, 500, seed=3)[0]
+    p = st.eta2_permutation([np.arange(9.0), np.arange(6.0) + 2], n_resamples=500, seed=1)
+    monkeypatch.setattr(bootstrap, "BLOCK_BYTES", 8 * 30 * 7)  # 7 rows of 30 labels
+    parts = list(st.arrangements(labels, 500, seed=3)[0])
+    assert len(parts) == 72 and np.array_equal(np.concatenate(parts), whole)
+    assert st.eta2_permutation([np.arange(9.0), np.arange(6.0) + 2], n_resamples=500, seed=1) == p
 
 
 def test_sign_flips_enumerate_two_to_the_n() -> None:

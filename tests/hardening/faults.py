@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -16,13 +17,18 @@ STEPS = ("mkdir", "open", "fsync", "chmod", "replace")  # of `results_io.write_b
 
 
 class Refused:
-    """Counts the calls of one step on files below `place`, and refuses the `nth` (from 0; None: none)."""
+    """Counts the calls of one step on files below `place`, and refuses the `nth` (from 0; None: none).
+
+    A folder that is opened, so that a renaming lasts, is no file: a system need not allow it, and the result is written by then.
+    """
 
     def __init__(self, step: Callable[..., Any], place: str, reason: int, nth: int | None) -> None:
         self.step, self.place, self.reason, self.nth, self.calls = step, place, reason, nth, 0
+        self.opens = step is os.open
 
     def __call__(self, path: Any, *arguments: Any, **named: Any) -> Any:
-        if isinstance(path, int) or str(path).startswith(self.place):
+        folder = self.opens and Path(path).is_dir()
+        if not folder and (isinstance(path, int) or str(path).startswith(self.place)):
             self.calls += 1
             if self.calls - 1 == self.nth:
                 raise OSError(self.reason, os.strerror(self.reason))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import shutil
 import socket
@@ -85,6 +86,28 @@ def test_a_count_that_multiplies_what_is_run_is_asked_for_twice(typed) -> None:
     with pytest.raises(UserError, match=r"runs of a prompt: about .*; use a smaller number, or add force=true"):
         first_checks.check(started("task=ioi", limit, typed))
     first_checks.check(started("task=ioi", limit, "force=true", typed))
+
+
+@pytest.mark.parametrize(
+    ("typed", "times"),
+    [
+        ("calibration.common.bootstrap_resamples=10000000", "10,000,000"),
+        ("calibration.common.permutations=5000000", "5,000,000"),
+        ("calibration.m3b.subsamples=2000000", "2,000,000"),
+        ("measurement.ocse.permutations=9999999", "9,999,999"),
+        ("measurement.ocse.nearest_neighbour.permutations=4000000", "4,000,000"),
+        ("measurement.ocse.bootstrap.refits=10000", "1,990,000"),
+        ("measurement.discovery.stability.resamples=3000000", "3,000,000"),
+    ],
+)
+def test_more_resamples_than_memory_holds_are_asked_for_twice(typed, times) -> None:
+    first_checks.check(started("task=ioi", "calibration.common.bootstrap_resamples=100000"))
+    said = f"{typed} draws 600 prompts {times} times"
+    with pytest.raises(
+        UserError, match=rf"^{re.escape(said)}, [0-9,]+ in all, .*; use a smaller number, or add force=true$"
+    ):
+        first_checks.check(started("task=ioi", typed))
+    first_checks.check(started("task=ioi", "force=true", typed))
 
 
 @pytest.mark.slow

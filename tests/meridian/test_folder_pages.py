@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +18,9 @@ from meridian.report import browsed_table, drift_page, folder_page, pages, sourc
 from meridian.report.browsed_table import BrowsedTable, TableCell
 from meridian.report.folder_page import FolderPage
 from meridian.report.sources import FieldSource
+from results_io import DiskError
 from tests.commandline import command
+from tests.hardening.faults import refusing
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, show, wait
 from tests.result_samples import completed
 
@@ -278,3 +281,11 @@ def test_an_address_elsewhere_is_no_file_of_this_folder(browser: Any, written: P
     for address in ("javascript:alert(1).json", "https%3A//example.org/a.json", "../../../a.json", "a/../../b.json"):
         show(browser, written, DESKTOP, f"#json={address}&field=x")
         assert not browser.find_element("id", "source").is_displayed()
+
+
+def test_a_page_that_the_disk_refuses_ends_the_command(tmp_path) -> None:
+    results_io.write(tmp_path / "manifest-s1.json", manifest("s1", None, []))
+    said: list[str] = []
+    with refusing("replace", str(tmp_path), errno.ENOSPC), pytest.raises(DiskError, match="what was finished is kept"):
+        pages.write(tmp_path, said.append)
+    assert said == [] and [path.name for path in tmp_path.iterdir()] == ["manifest-s1.json"]
