@@ -102,8 +102,8 @@ class PublishedNumber(TypedDict):
 # --- the envelope ----------------------------------------------------------------------------------------------------
 
 
-class Subject(TypedDict):
-    """What a result is of, and of what code: it is stale where one of these has changed."""
+class SubjectWithoutSettings(TypedDict):
+    """What a result is of, and of what code."""
 
     model: str
     model_sha256: str
@@ -111,7 +111,6 @@ class Subject(TypedDict):
     prompts_sha256: str
     circuit: str | None
     circuit_sha256: str | None
-    settings: Mapping[str, Any]
     bos: NotRequired[bool]  # of measurements
     device: NotRequired[str]
     dtype: NotRequired[str]
@@ -123,6 +122,12 @@ class Subject(TypedDict):
     companions_sha256: NotRequired[str]  # of 27, where companions come from files
     rows_sha256: NotRequired[str]  # of prompts from a file: its rows, in whichever format they are written
     judged_by: NotRequired[str]  # of calibrations
+
+
+class Subject(SubjectWithoutSettings):
+    """What a result is of: it is stale where one of these has changed."""
+
+    settings: Mapping[str, Any]
 
 
 class Result(NumberedResult):
@@ -867,9 +872,33 @@ class FailureModeResult(SuitesEnvelope):
 class RiskCoverageCurve(TypedDict):
     """Risk among the share `coverage` of items with a confidence above `threshold` (null: infinite)."""
 
-    threshold: Gaps
-    coverage: Vector
-    risk: Vector
+    threshold: Annotated[Gaps, Over("T")]
+    coverage: Annotated[Vector, Over("T")]
+    risk: Annotated[Vector, Over("T")]
+
+
+class RiskOfAnswers(TypedDict):
+    coverage: float | None
+    answered: int
+    risk: float | None
+    risk_upper: float | None
+
+
+class ThresholdMissing(TypedDict):
+    """Why there is no threshold."""
+
+    status: EstimateStatus
+    reason: str
+
+
+class ThresholdFound(ThresholdMissing):
+    """`threshold`: answer above it, null: always; `holds`: whether the risk of the other half is below `limit`."""
+
+    threshold: float | None
+    limit: float
+    chosen: RiskOfAnswers
+    checked: RiskOfAnswers
+    holds: bool
 
 
 class ChoiceLikelihoods(TypedDict):
@@ -877,7 +906,7 @@ class ChoiceLikelihoods(TypedDict):
 
     risk_coverage: dict[str, RiskCoverageCurve]
     sla: float | None
-    threshold: dict[str, Mapping[str, Any]]
+    threshold: dict[str, ThresholdFound | ThresholdMissing]
 
 
 class TaxonomyCoverage(TypedDict):
@@ -986,14 +1015,104 @@ class NamedHead(TypedDict):
     selected: float
 
 
+class NamingSettings(TypedDict):
+    """By what heads are named: `suites.bridge.hypothesis`."""
+
+    minimum_share: float
+    level: float
+    stable: float
+    halves: int
+    seed: int
+
+
+class TraceSettings(TypedDict):
+    difference: NamingSettings
+    discovery: Mapping[str, Any]
+    repeated_tokens: Mapping[str, Any]
+    seed: int
+
+
+class TraceSubject(SubjectWithoutSettings):
+    settings: TraceSettings
+    suite: str
+    method: str
+    traced_by: str
+
+
+class AttentionOfRun(TypedDict):
+    """From the answer position, [head]: `to` by position role."""
+
+    entropy: Gaps
+    first: Vector
+    to: dict[str, Vector]
+
+
+class AttentionOfRuns(TypedDict):
+    clean: AttentionOfRun
+    corrupted: AttentionOfRun
+
+
+class EmergenceOfRuns(TypedDict):
+    """`clean` and `corrupted` [layer]; the layers from which each prompt's answer and foil lead."""
+
+    clean: Vector
+    corrupted: Vector
+    answer_leads_from: list[int | None]
+    foil_leads_from: list[int | None]
+    max_error: float
+
+
+class TracedSites(TypedDict):
+    """Shares restored and broken, and the change of probability, [layer][role]."""
+
+    restored: BySite
+    broken: BySite
+    impact: BySite
+
+
+class EffectsByPrompt(TypedDict):
+    restored: Annotated[Matrix, Over("N S")]
+    broken: Annotated[Matrix, Over("N S")]
+    gap: Annotated[Vector, Over("S")]
+
+
+class TracedHeads(TypedDict):
+    names: Annotated[list[str], Over("N")]
+    restored: Annotated[Gaps, Over("N")]
+    broken: Annotated[Vector, Over("N")]
+    impact: Annotated[Vector, Over("N")]
+    by_prompt: EffectsByPrompt
+    clusters: list[str]
+
+
+class TraceLimits(TypedDict):
+    nothing: float
+    everything: float
+
+
+class TracedDifference(TypedDict):
+    """`circuits.difference.trace`."""
+
+    prompts: int
+    clusters: int
+    skipped: int
+    gap: float
+    roles: list[str]
+    attention: AttentionOfRuns
+    emergence: EmergenceOfRuns
+    sites: TracedSites
+    heads: TracedHeads
+    limits: TraceLimits
+
+
 class TraceResult(NumberedResult):
     """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
 
     kind: Literal["behaviour"]
-    subject: Mapping[str, Any]
+    subject: TraceSubject
     environment: Mapping[str, Any]
     group: TracedSuite
-    data: Mapping[str, Any]
+    data: TracedDifference
     named: list[NamedHead]
     unstable: list[NamedHead]
     search: Mapping[str, Any] | None
@@ -1005,7 +1124,7 @@ class HeadVerdict(TypedDict):
 
     head: str
     restored: float
-    interval: Vector | None
+    interval: Annotated[Vector, Over("2")] | None
     p: float | None
     verdict: Literal["confirmed", "refuted", "undecided"]
 
@@ -1014,7 +1133,7 @@ class CarriersResult(NumberedResult):
     """142, all of it."""
 
     kind: Literal["behaviour"]
-    subject: Mapping[str, Any]
+    subject: TraceSubject
     group: TracedSuite
     records: list[HeadVerdict]
     inputs_sha256: dict[str, str]
@@ -2212,22 +2331,60 @@ class IntervalCoverages(TypedDict):
 
 class ExperimentEnvelope(NumberedResult):
     kind: Literal["experiment"]
-    subject: Mapping[str, Any]
     n: dict[str, int]
     records: list[StoredRecord]
     inputs_sha256: dict[str, str]
     environment: Mapping[str, Any]
 
 
+class TargetRates(TypedDict):
+    min_certified: float
+    max_certified: float
+
+
+class ErrorRatesSettings(TypedDict):
+    """Those that are shown; others stand beside them."""
+
+    default_prompts: int
+    highest_tier: int
+    prompts: list[int]
+    targets: TargetRates
+
+
+class CoverageSettings(TypedDict):
+    """Likewise."""
+
+    acceptable: Annotated[Vector, Over("2")]
+    prompts: list[int]
+
+
+class CoverageSubject(TypedDict):
+    experiment: str
+    settings: CoverageSettings
+    judged_by: str
+    simulated_by: NotRequired[str]
+
+
+class ErrorRatesSubject(TypedDict):
+    experiment: str
+    settings: ErrorRatesSettings
+    calibration: Mapping[str, Any]
+    certificate: Mapping[str, Any]
+    judged_by: str
+    simulated_by: NotRequired[str]
+
+
 class ErrorRatesResult(ExperimentEnvelope):
     """V1, all of it."""
 
+    subject: ErrorRatesSubject
     data: ErrorRates
 
 
 class IntervalCoverageResult(ExperimentEnvelope):
     """V2, all of it."""
 
+    subject: CoverageSubject
     data: IntervalCoverages
 
 
@@ -2357,4 +2514,11 @@ NAMED: Mapping[str, ResultForm] = {  # by kind: of calibrations, and of files th
     "judge_passport": ResultForm("judge_passport", JudgePassport),
     "drift_comparison": ResultForm("drift_comparison", DriftComparison),
 }
-OPEN = (Certificate, ComparedDetail, GeometryDetail)  # may have keys that their type does not know
+OPEN = (
+    Certificate,
+    ComparedDetail,
+    GeometryDetail,
+    ErrorRatesSettings,
+    CoverageSettings,
+    TargetRates,
+)  # may have keys that their type does not know

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
+import node_names
 import results_io
 from calibrations import calibrate, preconditions
 from calibrations.certificate_row import CertificateRow, rows_of
@@ -15,6 +16,7 @@ from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import percentile_interval
+from meridian import ranges
 from result_types import RATES, EstimateRecord, FailureMode, FailureModeResult
 from results_io import UserError
 
@@ -236,13 +238,18 @@ class FailureHead(NamedTuple):
 
 
 def carriers_of(run: RunFolder) -> list[FailureHead]:
-    """The named heads of a run on failures (141), then what the confirmation half says of them (142); else none."""
+    """The named heads of a run on failures (141), then what the confirmation half says of them (142); else none.
+
+    UserError for a name that is no head's.
+    """
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
     found = [FailureHead(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
     for one in judged:
         low, high = one["interval"] or (None, None)
         found.append(FailureHead(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
+    if wrong := next((one.head for one in found if node_names.read(one.head) is None), None):
+        raise UserError(f"{run.path} names {ranges.shown(wrong)!r}, which is no head; repeat the run that it is of")
     return found
 
 

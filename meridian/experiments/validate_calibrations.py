@@ -71,8 +71,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The two results of this experiment in a folder: error rates, coverage."""
-    rates_, intervals = (results_io.read(folder / f"{number}_{name}.json") for number, name in (RATES, INTERVALS))
-    return rates_, intervals
+    return page.read(folder)
 
 
 def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], content: Mapping[str, Any]) -> None:

@@ -50,7 +50,7 @@ def risk_coverages(data: ChoiceLikelihoods) -> Iterator[Curves]:
     if not data["risk_coverage"]:
         return
     sla, thresholds = data["sla"], data["threshold"]
-    held = [f"{name} above {_shown(one['threshold'])}" for name, one in thresholds.items() if one.get("holds")]
+    held = [f"{name} above {_shown(one.get('threshold'))}" for name, one in thresholds.items() if one.get("holds")]
     promise = (
         ""
         if sla is None

@@ -31,7 +31,7 @@ from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
-from result_types import TraceResult
+from result_types import TracedDifference, TraceResult
 from results_io import UserError
 from suites.bridge.pair import SuitePairs
 
@@ -85,7 +85,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
     if is_fresh(path, subject):
         stored = cast(TraceResult, results_io.read(path))
         circuit = circuit_files.load(claimed) if stored["named"] and claimed.is_file() else None
-        if stored["circuit_sha256"] == (circuit and circuit.sha256):
+        if stored["circuit_sha256"] == (circuit and circuit.sha256) and fits(stored["data"]):
             return Hypothesis(circuit, stored)
     with progress("trace") as bar:
         study = replace(plan.study, progress=bar)
@@ -116,6 +116,19 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
         circuit_files.save(circuit, claimed)
     results_io.write(path, document)
     return Hypothesis(circuit, cast(TraceResult, results_io.read(path)))
+
+
+def fits(data: TracedDifference) -> bool:
+    """Whether a trace has a value for every head and role, which its type cannot say: another is made anew."""
+    heads, roles = len(data["heads"]["names"]), data["roles"]
+    runs = data["attention"]["clean"], data["attention"]["corrupted"]
+    of_heads = [run["entropy"] for run in runs] + [run["to"].get(role, ()) for run in runs for role in roles]
+    tables = [data["sites"]["restored"][kind] for kind in difference.SITES]
+    return (
+        bool(heads and roles)
+        and all(len(one) == heads and None not in one for one in (data["heads"]["restored"], *of_heads))
+        and all(table and all(len(row) == len(roles) for row in table) for table in tables)
+    )
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
@@ -236,10 +249,11 @@ def _sentences(document: TraceResult) -> list[str]:
         _site_line(data),
     ]
     if not document["named"]:
-        best = int(np.argmax(data["heads"]["restored"]))
+        restored = np.asarray(data["heads"]["restored"], dtype=float)  # of a trace that `fits`
+        best = int(restored.argmax())
         lines.append(
             f"Heads: none is shown to restore more than {document['subject']['settings']['difference']['minimum_share']:g} of "
-            f"the difference (most: {data['heads']['names'][best]} {data['heads']['restored'][best]:.2f}), so no head is named"
+            f"the difference (most: {data['heads']['names'][best]} {restored[best]:.2f}), so no head is named"
         )
     else:
         named = ", ".join(

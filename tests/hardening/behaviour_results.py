@@ -1,10 +1,10 @@
-"""Small folders of results of drift, geometry, judging, the gate and shadow, each with everything that reads them."""
+"""Small folders of results beside those of a run, each with everything that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import results_io
 from meridian import drift_trace
@@ -18,12 +18,16 @@ from suites.geometry import measure, results
 from suites.judging import for_gate, passport
 from suites.shadow import results as shadow_results
 from tests.commandline import command
+from tests.hardening import suite_results
 from tests.result_samples import completed
 from tests.suites import test_drift_analysis, test_gate, test_geometry_measure, test_shadow
 
+MANY, SOME = 300, 50
 Readers = Mapping[str, Callable[[Path], Any]]  # what reads a file, by the number or the name that the file begins with
 GEOMETRY = ("171", "172", "174", "179", "180")
+MORE_GEOMETRY = ("173", "175", "176", "177", "178")
 JUDGING = ("181", "182", "183", "184", "judge")
+WITHOUT_NUMBER = {"manifest": "160", "comparison": "drift_comparison", "judge": "judge_passport"}  # form by name
 
 
 def drift(folder: Path) -> Path:
@@ -114,20 +118,38 @@ def people(path: Path) -> None:
     """Of results that people alone read."""
 
 
-MAKERS: Mapping[str, tuple[Callable[[Path], Path], Readers]] = {
-    "drift": (drift, {"manifest": read_drift, "comparison": analyse, "161": people, "169": people, "170": read_trace}),
-    "geometry": (geometry, dict.fromkeys(GEOMETRY, read_geometry)),
-    "judging": (judging, dict.fromkeys(JUDGING, read_judging)),
-    "gate": (gated, {"151": people}),
-    "shadow": (shadow, {"189": read_shadow}),
+class ResultKind(NamedTuple):
+    """How a folder is made and read. `many`: mutations of a file in the slow test; `quick`: whether the quick one has it."""
+
+    make: Callable[[Path], Path]
+    readers: Readers
+    many: int = MANY
+    quick: bool = True
+
+
+KINDS: Mapping[str, ResultKind] = {
+    "drift": ResultKind(
+        drift,
+        {"manifest": read_drift, "comparison": analyse, "161": people, "169": people, "170": read_trace},
+    ),
+    "drift metrics": ResultKind(drift, dict.fromkeys(map(str, range(162, 169)), people), SOME, quick=False),
+    "geometry": ResultKind(geometry, dict.fromkeys(GEOMETRY, read_geometry)),
+    "geometry metrics": ResultKind(geometry, dict.fromkeys(MORE_GEOMETRY, read_geometry), SOME, quick=False),
+    "judging": ResultKind(judging, dict.fromkeys(JUDGING, read_judging)),
+    "gate": ResultKind(gated, {"151": people}),
+    "shadow": ResultKind(shadow, {"189": read_shadow}),
+    "a suite": ResultKind(suite_results.one_suite, suite_results.OF_ONE, SOME),
+    "every mode": ResultKind(suite_results.every_mode, suite_results.OF_MODES, SOME, quick=False),
+    "failures": ResultKind(suite_results.traced, suite_results.OF_FAILURES, SOME, quick=False),
+    "contamination": ResultKind(suite_results.contaminated, suite_results.OF_CONTAMINATION, SOME),
+    "validation": ResultKind(suite_results.validated, suite_results.OF_VALIDATION, SOME, quick=False),
 }
 
 
 def files(kind: str, folder: Path) -> list[tuple[Path, Callable[[Path], Any]]]:
     """One file of each name that a folder of this kind has, with what reads it."""
-    readers = MAKERS[kind][1]
     found = []
-    for name, reader in readers.items():
+    for name, reader in KINDS[kind].readers.items():
         paths = sorted(
             path for path in folder.rglob("*.json") if path.name.startswith((f"{name}_", f"{name}-", f"{name}."))
         )

@@ -138,7 +138,7 @@ def test_mutations_of_every_result_are_refused_in_one_sentence_by_every_reader(f
 
 def attacked_folder(kind: str, folder: Path, number: int) -> None:
     """Mutations of one file of each name: whoever reads the folder refuses in a sentence, or reads what is of the right form."""
-    for path, reader in behaviour_results.files(kind, behaviour_results.MAKERS[kind][0](folder)):
+    for path, reader in behaviour_results.files(kind, behaviour_results.KINDS[kind].make(folder)):
         readers = (lambda path=path: results_io.read(path), lambda path=path, reader=reader: reader(path))
         assert refusals(*readers) == []
         for forged in (False, True):
@@ -147,15 +147,23 @@ def attacked_folder(kind: str, folder: Path, number: int) -> None:
             assert counts["tried"] >= number and counts["refused"] >= 0.5 * number, (path.name, counts)
 
 
-@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+@pytest.mark.parametrize("kind", [name for name, one in behaviour_results.KINDS.items() if one.quick])
 def test_a_few_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
     attacked_folder(kind, tmp_path, VERY_FEW)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", behaviour_results.MAKERS)
+@pytest.mark.parametrize("kind", behaviour_results.KINDS)
 def test_mutations_of_behavioural_results_are_refused_in_one_sentence_or_read(kind, tmp_path) -> None:
-    attacked_folder(kind, tmp_path, MANY)
+    attacked_folder(kind, tmp_path, behaviour_results.KINDS[kind].many)
+
+
+def test_every_form_is_attacked(finished) -> None:
+    measured = {path.name.partition("_")[0].partition(".")[0] for path in files(finished)}
+    calibrated = {"calibration"} if measured - result_types.NUMBERED.keys() - {"certificate"} else set()
+    names = {name for kind in behaviour_results.KINDS.values() for name in kind.readers}
+    beside = {behaviour_results.WITHOUT_NUMBER.get(name, name) for name in names}
+    assert {*result_types.NUMBERED, *result_types.NAMED} - measured - calibrated - beside == set()
 
 
 @pytest.mark.parametrize(

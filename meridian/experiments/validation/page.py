@@ -17,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 import results_io
-from meridian import generated_parts
+from meridian import generated_parts, ranges
 from meridian.experiments.validation.declared import PRECONDITIONS, ROWS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-far-can-you-trust-a-certificate.md"
+RESULTS = ("V1_error_rates", "V2_coverage")
 MISSED, MET = "bold red", "green"
 
 
@@ -199,14 +200,48 @@ def parts(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str
     }
 
 
+def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The experiment's two results in a folder: error rates, coverage. ResultError for one that lacks what the page shows."""
+    rates, intervals = (folder / f"{name}.json" for name in RESULTS)
+    found = results_io.read(rates), results_io.read(intervals)
+    for path, lacks in ((rates, _lacking_rate(found[0])), (intervals, _lacking_interval(found[1]))):
+        if lacks is not None:
+            raise results_io.ResultError(path, f"lacks {lacks}")
+    return found
+
+
+def _lacking_rate(document: Mapping[str, Any]) -> str | None:
+    """The first subject without a cell or a tier for one of its numbers of prompts, in words."""
+    settings, data = document["subject"]["settings"], document["data"]
+    cells = {(cell["subject"], cell["row"], cell["prompts"]) for cell in data["cells"]}
+    for prompts in (settings["default_prompts"], *settings["prompts"]):
+        for name, subject in data["subjects"].items():
+            tier = data["tiers"].get(name, {}).get(str(prompts), {"counts": []})
+            whole = (
+                all((name, row, prompts) in cells for row in judged(data))
+                and len(tier["counts"]) > settings["highest_tier"]
+                and str(prompts) in data["certified"].get(subject["truth"], {})
+            )
+            if not whole:
+                return f"rates of {ranges.shown(name)} at {prompts} prompts"
+        if not all(str(prompts) in found for found in data["certified"].values()):
+            return f"certified rates at {prompts} prompts"
+    return None
+
+
+def _lacking_interval(document: Mapping[str, Any]) -> str | None:
+    for row in document["data"]["coverage"]:
+        if row["share"] is not None and (row["wilson"] is None or row["mean_width"] is None):
+            return f"the width of an interval of {ranges.shown(row['metric'])}"
+    return None
+
+
 def update(results: Path, page: Path = PAGE) -> None:
     """Keep the experiment's results and figure beside the page, and write its tables anew."""
     kept = page.parent / "validation"
-    for name in ("V1_error_rates.json", "V2_coverage.json", "error_rates.svg"):
+    for name in (*(f"{result}.json" for result in RESULTS), "error_rates.svg"):
         results_io.write_text(kept / name, (results / name).read_text())
-    generated_parts.update(
-        page, parts(results_io.read(kept / "V1_error_rates.json"), results_io.read(kept / "V2_coverage.json"))
-    )
+    generated_parts.update(page, parts(*read(kept)))
 
 
 if __name__ == "__main__":
