@@ -9,6 +9,7 @@ are reported apart: harmless updates that alarm.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -225,3 +226,7 @@ def table(data: Mapping[str, Any]) -> str:
 def update(results: Path, page: Path = PAGE) -> None:
     """Keep the result beside the page and write its table into it. `results`: the folder of V6_planted_drift.json."""
     generated_parts.update_with_result(page, "planted drift", results / f"{NUMBER}_planted_drift.json", table)
+
+
+if __name__ == "__main__":
+    update(Path(sys.argv[1] if len(sys.argv) > 1 else "results/planted_drift"))
