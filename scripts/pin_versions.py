@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LOCK, TORCH = ROOT / "constraints.txt", ROOT / "constraints-torch.txt"
-PYTHON = "3.11.5"  # soupsieve 4 takes no older one
+PYTHON = "3.11"  # its first release: systems ship 3.11.2, which soupsieve 4, for one, does not take
 INSTALLERS = "pip\nsetuptools\n"
 OF_TORCH = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)==")
 HEADER = """\
