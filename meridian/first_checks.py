@@ -23,7 +23,7 @@ def check(context: RunContext) -> None:
     if not settings["force"]:
         _check_cost(settings["prompts"], settings["limits"])
         _check_counts(settings["measurement"], settings["prompts"], settings["limits"])
-        _check_draws(settings, settings["limits"])
+        _check_resamples(settings)
 
 
 def _check_circuit(asked: Mapping[str, Any]) -> None:
@@ -65,24 +65,23 @@ def _check_counts(measured: Mapping[str, Any], prompts: Mapping[str, Any], limit
     )
 
 
-def _check_draws(settings: Mapping[str, Any], limits: Mapping[str, float]) -> None:
-    prompts = settings["prompts"]["evaluation"] + settings["prompts"]["held_out"]
+def _check_resamples(settings: Mapping[str, Any]) -> None:
     counts = {
         name: value
         for section in ("measurement", "calibration")
         for name, value in _resamples(settings[section], section)
     }
     refits = settings["measurement"]["ocse"]["bootstrap"]
-    counts["measurement.ocse.bootstrap.refits"] = refits["refits"] * refits["permutations"]
-    largest = max(counts, key=lambda name: counts[name])
-    if (draws := counts[largest] * prompts) <= limits["drawn"]:
+    counts[f"measurement.ocse.bootstrap.{_largest(refits, refits)}"] = refits["refits"] * refits["permutations"]
+    largest, limit = max(counts, key=lambda name: counts[name]), settings["limits"]["resamples"]
+    if counts[largest] <= limit:
         return
     value: Any = settings
     for key in largest.split("."):
         value = value[key]
     raise UserError(
-        f"{largest}={value} draws {prompts:,} prompts {counts[largest]:,} times, {draws:,} in all, and limits.drawn="
-        f"{limits['drawn']:,.0f}, which take gigabytes or hours; use a smaller number, or add force=true"
+        f"{largest}={value} draws {counts[largest]:,} times, and limits.resamples={limit:,}: more take gigabytes or hours; use a "
+        "smaller number, or add force=true"
     )
 
 

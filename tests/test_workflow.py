@@ -10,8 +10,11 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_the_machines_of_the_slow_tests_share_all_of_them() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
-    asked = [path for tests in jobs["slow"]["strategy"]["matrix"]["tests"] for path in tests.split()]
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    slow = workflow["jobs"]["slow"]
+    assert workflow[True]["schedule"] and slow["if"] == "github.event_name == 'schedule'"  # `on` is read as true
+    assert slow["steps"][-1]["run"] == 'make test-slow TESTS="${{ matrix.tests }}"'
+    asked = [path for tests in slow["strategy"]["matrix"]["tests"] for path in tests.split()]
     found = [
         path
         for one in asked

@@ -63,7 +63,7 @@ def _counts(
 ) -> Int[np.ndarray, "resample prompt"]:
     """Multinomial counts of the clusters of each stratum, handed to their prompts."""
     strata, rng = np.array(stratum_of_cluster), np.random.default_rng(seed)
-    counts = np.empty((n_resamples, len(strata)), dtype=np.int16 if len(strata) <= np.iinfo(np.int16).max else np.int64)
+    counts = np.empty((n_resamples, len(strata)), dtype=np.int16 if len(member) <= np.iinfo(np.int16).max else np.int64)
     for value in np.unique(strata):
         inside = np.flatnonzero(strata == value)
         share = np.full(len(inside), 1 / len(inside))
@@ -77,7 +77,7 @@ def _counts(
 def row_blocks(rows: int, columns: int) -> list[slice]:
     """The rows in blocks of at most `BLOCK_BYTES` of float64: what is computed from counts needs no more at once."""
     step = max(BLOCK_BYTES // (8 * max(columns, 1)), 1)
-    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+    return [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
 
 
 def cluster_strata(

@@ -125,4 +125,5 @@ def hodges_lehmann(values: ArrayLike) -> float:
     for place in range(x.size):
         sums[start : start + x.size - place] = x[place] + x[place:]
         start += x.size - place
-    return float(np.median(sums / 2, overwrite_input=True))
+    sums /= 2
+    return float(np.median(sums, overwrite_input=True))

@@ -186,7 +186,7 @@ def arrangement_count(labels: ArrayLike) -> int:
 def arrangements(
     labels: ArrayLike, n_resamples: int, seed: int
 ) -> tuple[Iterator[Shaped[np.ndarray, "relabelling item"]], bool]:
-    """Every distinct order of `labels` if they are at most `n_resamples` (exact), else random shuffles; in blocks of rows."""
+    """Every distinct order of `labels` if they are at most `n_resamples` (exact), else random shuffles in blocks of rows."""
     array = np.asarray(labels)
     if arrangement_count(array) <= n_resamples:
         return iter([np.array(list(_distinct_orders(Counter(array.tolist()), [])))]), True

@@ -94,7 +94,7 @@ class PromptSample:
         if not known.any():
             return undefined("no prompt has a value")
         filled = np.where(known, array, 0.0)
-        return self.of(lambda weights: (weights @ filled) / (weights @ known))
+        return self.of(lambda weights: (weights @ filled) / (weights @ known.astype(float)))
 
     def spread(self, values: ArrayLike) -> PromptEstimate:
         """Standard deviation of x over prompts: sqrt(mean x^2 - (mean x)^2)."""

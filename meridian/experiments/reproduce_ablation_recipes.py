@@ -258,4 +258,4 @@ def averages(f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], s
         return ratio
     known = d != 0
     each = np.divide(f, d, out=np.zeros(len(f)), where=known)
-    return sample.of(lambda weights: (weights @ each) / (weights @ known) - (weights @ f) / (weights @ d))
+    return sample.of(lambda weights: (weights @ each) / (weights @ known.astype(float)) - (weights @ f) / (weights @ d))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,8 @@ import results_io
 from calibrations.tier_words import tier_text
 from meridian import ranges
 from meridian.report import judging_page
-from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder, suite_documents
+from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder
+from result_types import RATES
 from results_io import UserError
 
 SITES = "drift/*/site/index.html"
@@ -67,26 +68,28 @@ class Shelf:
         return sorted(path.parent.parent.name for path in found)
 
     def suites(self) -> list[str]:
-        """The folders of behavioural suites that have results."""
-        return self._folders(SUITES, lambda folder: bool(suite_documents(folder)))
+        """The folders of behavioural suites that have results: those of all suites, and of single ones below them."""
+        return self._folders(SUITES, RATES)
 
     def geometry(self) -> list[str]:
-        """The folders of geometry that have results."""
-        return self._folders(GEOMETRY, lambda folder: results_io.find(folder, POSITION) is not None)
+        """The folders of geometry that have results: those of all sets, and of a user's own below them."""
+        return self._folders(GEOMETRY, (POSITION,))
 
-    def _folders(self, kind: str, holds: Callable[[Path], bool]) -> list[str]:
-        """Folders of this name that hold something, and those right below them: a single suite, a set of a user's own."""
-        places = (place for path in self.results.rglob(kind) if path.is_dir() for place in (path, *path.iterdir()))
-        found = {
-            path
-            for path in places
-            if path.is_dir() and path.resolve().is_relative_to(self.results.resolve()) and holds(path)
-        }
-        return sorted(path.relative_to(self.results).as_posix() for path in found)
+    def _folders(self, kind: str, numbers: Iterable[str]) -> list[str]:
+        """Folders of this name, and right below them, with a result of these numbers; what cannot be listed is left out."""
+        own, found = self.results.resolve(), set()
+        for folder in self.results.rglob(kind):
+            for place in (folder, *_below(folder)) if folder.resolve().is_relative_to(own) else ():
+                if place.resolve().is_relative_to(own) and any(
+                    next(place.glob(f"{one}_*.json"), None) for one in numbers
+                ):
+                    found.add(place.relative_to(self.results).as_posix())
+        return sorted(found)
 
     def judging(self) -> list[str]:
         """The folder of judging, if a judge left results in it."""
-        return self._folders(JUDGING, judging_page.holds)
+        found = (path for path in self.results.rglob(JUDGING) if path.is_dir() and judging_page.holds(path))
+        return sorted(path.relative_to(self.results).as_posix() for path in found)
 
     def series(self) -> list[str]:
         """The series of drift that were analysed."""
@@ -124,6 +127,13 @@ class Shelf:
         """{name: file} of the JSON files in a folder, and with `below` of those below it, that may be shown."""
         found = folder.rglob("*.json") if below else folder.glob("*.json")
         return {path.relative_to(folder).as_posix(): path for path in found if is_inside(folder, path)}
+
+
+def _below(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:  # no folder, or one that may not be listed
+        return []
 
 
 def is_inside(folder: Path, path: Path) -> bool:

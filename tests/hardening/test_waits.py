@@ -97,15 +97,16 @@ def test_a_count_that_multiplies_what_is_run_is_asked_for_twice(typed) -> None:
         ("measurement.ocse.permutations=9999999", "9,999,999"),
         ("measurement.ocse.nearest_neighbour.permutations=4000000", "4,000,000"),
         ("measurement.ocse.bootstrap.refits=10000", "1,990,000"),
+        ("measurement.ocse.bootstrap.permutations=1000000", "100,000,000"),
         ("measurement.discovery.stability.resamples=3000000", "3,000,000"),
     ],
 )
 def test_more_resamples_than_memory_holds_are_asked_for_twice(typed, times) -> None:
-    first_checks.check(started("task=ioi", "calibration.common.bootstrap_resamples=100000"))
-    said = f"{typed} draws 600 prompts {times} times"
-    with pytest.raises(
-        UserError, match=rf"^{re.escape(said)}, [0-9,]+ in all, .*; use a smaller number, or add force=true$"
-    ):
+    first_checks.check(
+        started("task=ioi", "prompts.evaluation=100000", "calibration.common.bootstrap_resamples=1000000")
+    )
+    said = f"{typed} draws {times} times, and limits.resamples=1,000,000: "
+    with pytest.raises(UserError, match=rf"^{re.escape(said)}.*; use a smaller number, or add force=true$"):
         first_checks.check(started("task=ioi", typed))
     first_checks.check(started("task=ioi", "force=true", typed))
 

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import uvicorn
@@ -111,8 +112,18 @@ def test_a_single_suite_and_a_set_of_one_s_own_are_listed(tmp_path) -> None:
         results_io.write(folder / "110_padding.json", completed("110"))
     results_io.write(model / "geometry" / "mine" / "171_position.json", completed("171"))
     (model / "suites" / "out").symlink_to(elsewhere)
-    found = {"Suites": ["pocket/suites/a10_padding"], "Geometry": ["pocket/geometry/mine"]}
+    (model / "suites" / "cut").mkdir()
+    (model / "suites" / "cut" / "101_padding.json").write_text("{")
+    results_io.write(tmp_path / "results" / "judging" / "fair" / "182_judge_agreement.json", completed("182"))
+    suites = ["pocket/suites/a10_padding", "pocket/suites/cut"]
+    found = {"Suites": suites, "Geometry": ["pocket/geometry/mine"], "Judging": ["judging"]}
     assert Shelf(tmp_path / "results").pages() == found
+    client = TestClient(application.application(tmp_path / "results", TOKEN), base_url="http://127.0.0.1")
+    assert client.get(f"/{TOKEN}/").text.count("/report.html") == 4
+    answer = client.get(f"/{TOKEN}/folder/pocket/suites/cut/report.html")
+    assert answer.status_code == 404 and "101_padding.json" in answer.text
+    with mock.patch.object(Path, "iterdir", side_effect=PermissionError(13, "denied")):
+        assert "Suites" not in Shelf(tmp_path / "results").pages()
 
 
 def test_links_that_lead_out_pipes_and_folders_are_not_opened(tmp_path) -> None:
