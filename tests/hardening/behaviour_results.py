@@ -22,7 +22,7 @@ from tests.hardening import suite_results
 from tests.result_samples import completed
 from tests.suites import test_drift_analysis, test_gate, test_geometry_measure, test_shadow
 
-MANY, SOME = 300, 50
+MANY, SOME = 300, 150
 Readers = Mapping[str, Callable[[Path], Any]]  # what reads a file, by the number or the name that the file begins with
 GEOMETRY = ("171", "172", "174", "179", "180")
 MORE_GEOMETRY = ("173", "175", "176", "177", "178")

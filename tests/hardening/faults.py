@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ STEPS = ("mkdir", "open", "fsync", "chmod", "replace")  # of `results_io.write_b
 class Refused:
     """Counts the calls of one step on files below `place`, and refuses the `nth` (from 0; None: none).
 
-    A folder that is there is not counted: it need not be made, and opened it is only so that a renaming lasts, when the result
-    is written.
+    A folder that is there is not counted: it need not be made, and it is opened and synced only so that a renaming lasts, when
+    the result is written.
     """
 
     def __init__(self, step: Callable[..., Any], place: str, reason: int, nth: int | None) -> None:
@@ -29,7 +30,8 @@ class Refused:
 
     def __call__(self, path: Any, *arguments: Any, **named: Any) -> Any:
         there = self.may_be_there and Path(path).is_dir()
-        if not there and (isinstance(path, int) or str(path).startswith(self.place)):
+        of_folder = isinstance(path, int) and stat.S_ISDIR(os.fstat(path).st_mode)
+        if not there and not of_folder and (isinstance(path, int) or str(path).startswith(self.place)):
             self.calls += 1
             if self.calls - 1 == self.nth:
                 raise OSError(self.reason, os.strerror(self.reason))

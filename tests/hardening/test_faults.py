@@ -55,6 +55,19 @@ def test_every_step_of_a_write_is_refused_in_one_sentence_and_the_old_file_stays
     assert results_io.read(path)["data"] == NEW["data"]
 
 
+def test_a_folder_that_may_not_be_opened_or_synced_keeps_no_result_away(tmp_path, monkeypatch) -> None:
+    opened = os.open
+
+    def of_files_alone(path, *arguments, **named):
+        if Path(path).is_dir():
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", of_files_alone)
+    results_io.write(tmp_path / "x.json", NEW)
+    assert results_io.read(tmp_path / "x.json")["data"] == NEW["data"]
+
+
 @pytest.mark.parametrize("reason", REASONS.values(), ids=REASONS)
 def test_a_lock_that_cannot_be_made_is_refused_and_never_tried_for_ever(reason, tmp_path) -> None:
     results = tmp_path / "results"

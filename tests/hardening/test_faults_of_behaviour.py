@@ -18,7 +18,7 @@ from suites import models
 from suites.geometry import construct
 from suites.log import chain
 from tests.commandline import Outcome, command
-from tests.hardening.faults import REASONS, refusing
+from tests.hardening.faults import REASONS, full, refusing
 from tests.meridian.test_shadow_command import sums
 from tests.suites.scripted import ScriptedModel
 
@@ -111,18 +111,34 @@ def test_every_step_of_a_behavioural_command_may_be_refused(kind, tmp_path, monk
             with refusing(step, str(results), reason, nth) as refused:
                 again = command(*line)
             assert refused.calls > nth, (step, nth)
-            assert (again.code, again.errors.count("\n")) == (2, 1), (step, nth, again)
-            assert "Traceback" not in again.errors and os.strerror(reason) in again.errors, (step, nth, again)
-            assert kept(results).keys() <= whole.keys(), (step, nth)
+            refused_cleanly(again, reason, results, whole)
+            resumed(line, results, outcome, whole, kind not in TIMED)
             tried += 1
     assert tried >= sum(calls[step] > 0 for step in STEPS) + calls["replace"] // 4
-    done, after = command(*line), kept(results)
-    assert done.code == outcome.code and after.keys() == whole.keys()
-    if kind not in TIMED:
-        assert {name: after[name] for name in after if name.endswith(".json")} == {
-            name: whole[name] for name in whole if name.endswith(".json")}  # fmt: skip
+    for after in (0, 100):  # bytes of every file that is replaced as a whole
+        shutil.rmtree(results, ignore_errors=True)
+        with full(errno.ENOSPC, after):
+            again = command(*line)
+        refused_cleanly(again, errno.ENOSPC, results, whole)
+        resumed(line, results, outcome, whole, kind not in TIMED)
     with capsys.disabled():
         print(f"{kind}: {tried} faults")
+
+
+def refused_cleanly(again: Outcome, reason: int, results: Path, whole: Mapping[str, bytes]) -> None:
+    """One sentence, exit code 2, and no file that is not whole."""
+    assert (again.code, again.errors.count("\n")) == (2, 1), again
+    assert "Traceback" not in again.errors and os.strerror(reason) in again.errors, again
+    assert kept(results).keys() <= whole.keys()
+
+
+def resumed(line: tuple[str, ...], results: Path, outcome: Outcome, whole: Mapping[str, bytes], same: bool) -> None:
+    """The next run ends as one that nothing befell, with the same files; `same`: and the same bytes of its results."""
+    done, after = command(*line), kept(results)
+    assert done.code == outcome.code and after.keys() == whole.keys()
+    if same:
+        assert {name: after[name] for name in after if name.endswith(".json")} == {
+            name: whole[name] for name in whole if name.endswith(".json")}  # fmt: skip
 
 
 def counted(line: tuple[str, ...], results: Path) -> tuple[Mapping[str, int], Outcome]:
