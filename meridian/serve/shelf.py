@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -77,18 +78,21 @@ class Shelf:
 
     def _folders(self, kind: str, numbers: Iterable[str]) -> list[str]:
         """Folders of this name, and right below them, with a result of these numbers; what cannot be listed is left out."""
-        own, found = self.results.resolve(), set()
-        for folder in self.results.rglob(kind):
-            for place in (folder, *_below(folder)) if folder.resolve().is_relative_to(own) else ():
-                if place.resolve().is_relative_to(own) and any(
-                    next(place.glob(f"{one}_*.json"), None) for one in numbers
-                ):
-                    found.add(place.relative_to(self.results).as_posix())
-        return sorted(found)
+        places = (place for folder in self._inside(self.results.rglob(kind)) for place in (folder, *_below(folder)))
+        found = (place for place in self._inside(places) if any(next(place.glob(f"{n}_*.json"), None) for n in numbers))
+        return sorted({place.relative_to(self.results).as_posix() for place in found})
+
+    def _inside(self, places: Iterable[Path]) -> Iterator[Path]:
+        """Those that are folders below the results with every link followed, as far as this user may see."""
+        own = self.results.resolve()
+        for place in places:
+            with contextlib.suppress(OSError):
+                if place.is_dir() and place.resolve().is_relative_to(own):
+                    yield place
 
     def judging(self) -> list[str]:
         """The folder of judging, if a judge left results in it."""
-        found = (path for path in self.results.rglob(JUDGING) if path.is_dir() and judging_page.holds(path))
+        found = (path for path in self._inside(self.results.rglob(JUDGING)) if judging_page.holds(path))
         return sorted(path.relative_to(self.results).as_posix() for path in found)
 
     def series(self) -> list[str]:

@@ -112,6 +112,7 @@ def test_a_single_suite_and_a_set_of_one_s_own_are_listed(tmp_path) -> None:
         results_io.write(folder / "110_padding.json", completed("110"))
     results_io.write(model / "geometry" / "mine" / "171_position.json", completed("171"))
     (model / "suites" / "out").symlink_to(elsewhere)
+    (model / "suites" / "round").symlink_to("round")
     (model / "suites" / "cut").mkdir()
     (model / "suites" / "cut" / "101_padding.json").write_text("{")
     results_io.write(tmp_path / "results" / "judging" / "fair" / "182_judge_agreement.json", completed("182"))
