@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -56,12 +58,10 @@ def _check_counts(measured: Mapping[str, Any], prompts: Mapping[str, Any], limit
     hours = sum(counts.values()) * limits["seconds_per_run"] / HOUR
     if hours <= limits["hours"]:
         return
-    value: Any = measured
-    for key in largest.split("."):
-        value = value[key]
     raise UserError(
-        f"measurement.{largest}={value} asks for at least {counts[largest]:,} runs of a prompt: about {_long(hours)} on two "
-        "CPU cores for the smallest model that ships, and more for others; use a smaller number, or add force=true"
+        f"measurement.{largest}={_value(measured, largest)} asks for at least {counts[largest]:,} runs of a prompt: about "
+        f"{_long(hours)} on two CPU cores for the smallest model that ships, and more for others; use a smaller number, or add "
+        "force=true"
     )
 
 
@@ -76,12 +76,9 @@ def _check_resamples(settings: Mapping[str, Any]) -> None:
     largest, limit = max(counts, key=lambda name: counts[name]), settings["limits"]["resamples"]
     if counts[largest] <= limit:
         return
-    value: Any = settings
-    for key in largest.split("."):
-        value = value[key]
     raise UserError(
-        f"{largest}={value} draws {counts[largest]:,} times, and limits.resamples={limit:,}: more take gigabytes or hours; use a "
-        "smaller number, or add force=true"
+        f"{largest}={_value(settings, largest)} draws {counts[largest]:,} times, and limits.resamples={limit:,}: more take "
+        "gigabytes or hours; use a smaller number, or add force=true"
     )
 
 
@@ -125,6 +122,11 @@ def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, 
         "attribution_patching.steps": measured["attribution_patching"]["steps"]
         * min(measured["attribution_patching"]["prompts"], evaluation),
     }
+
+
+def _value(settings: Mapping[str, Any], name: str) -> Any:
+    """The setting of this name with dots."""
+    return functools.reduce(operator.getitem, name.split("."), settings)
 
 
 def _largest(counts: Mapping[str, Any], names: Iterable[str]) -> str:
