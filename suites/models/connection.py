@@ -170,10 +170,9 @@ class Connection:
         self.timeout = timeout
         self._sleep = sleep
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
-        # a connection for each request, so that it can be cut alone
-        self._client = httpx.Client(
-            headers=self._key.headers, timeout=timeout, limits=httpx.Limits(max_keepalive_connections=0)
-        )
+        # A connection for each request, so that it can be cut alone. A limit of 0 kept connections does not do: one that has
+        # just become idle can be handed to another request before the pool closes it, and is then cut under that request.
+        self._client = httpx.Client(headers={**self._key.headers, "Connection": "close"}, timeout=timeout)
         self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it takes only in another form
         self._settled: set[tuple[str, str]] = set()  # (path, parameter) taken as it is, or refused in both forms
 

@@ -401,6 +401,15 @@ def test_as_many_requests_at_once_as_allowed(server, connect):
     assert server.most == 3
 
 
+def test_every_request_has_a_connection_of_its_own(server, connect):
+    # a kept connection that went to a second request could be cut under it when the first one's time is over
+    found = connect(concurrency=8, max_requests=300, retries=0)
+    found.generate([Request(f"{n}", max_tokens=1) for n in range(200)])
+    asked = [headers for _, headers, _ in server.asked]
+    assert len(asked) >= 200
+    assert {headers["Connection"] for headers in asked} == {"close"}
+
+
 def test_an_answer_is_read_up_to_its_limit(server, connect, monkeypatch):
     found, request = connect(concurrency=1), Request("one", max_tokens=2)
     found.generate([request])
