@@ -92,7 +92,8 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
 
     They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims. Records without
     a p-value are counted, not tested. A claim counts once, however many folders hold it: a suite that was run by itself and with
-    all others is one test of one model. That of the outermost folder counts, the first by name.
+    all others is one test of one model. That of the outermost folder counts, the first by name. Drift's records have no
+    family: they are corrected where they are made.
     """
     seen: set[str] = set()
     families: dict[str, dict[str, float]] = {}
@@ -103,7 +104,7 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
         except results_io.NoDigestError:  # of an older version: its suite makes it again
             continue
         for record in document.get("records", ()):
-            if record.get("role") != "confirmatory":
+            if record.get("role") != "confirmatory" or "family" not in record:
                 continue
             if (claim := _claim(document, record)) in seen:
                 continue

@@ -54,6 +54,13 @@ def test_two_gates_are_two_tests_and_a_copy_of_one_is_not(tmp_path):
     assert summary.behaviour(tmp_path, alpha=0.05)["R"]["tests"] == 2
 
 
+def test_a_record_without_a_family_is_corrected_where_it_is_made(tmp_path):
+    store(tmp_path / "m", "101", "x", [record("B.x", 0.02)])
+    store(tmp_path / "m", "162", "refusal", [{"role": "confirmatory", "p": 0.01}])  # a row of drift
+    found = summary.behaviour(tmp_path, alpha=0.05)
+    assert sorted(found) == ["B"] and found["B"]["tests"] == 1
+
+
 def test_results_of_circuits_are_none_of_its_business(tmp_path):
     results_io.write(tmp_path / "m" / "ioi" / "11_bootstrap.json", {"number": "11", "records": [{"p": 0.5}]})
     assert summary.behaviour(tmp_path, alpha=0.05) == {}
