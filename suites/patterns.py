@@ -1,6 +1,6 @@
 """Regular expressions from suites: compiled once within bounds, and given one second, because a suite can be anybody's.
 
-Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes ten seconds. So a
+Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes one to ten seconds. So a
 pattern is refused first by its length and by what it counts, and one that counts much is compiled in a process of its own, with
 limits of memory and CPU time, before it is compiled here.
 
