@@ -1,8 +1,8 @@
 """Regular expressions from suites: compiled once within bounds, and given one second, because a suite can be anybody's.
 
-Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes one to ten seconds. So a
-pattern is refused first by its length and by what it counts, and one that counts much is compiled in a process of its own, with
-limits of memory and CPU time, before it is compiled here.
+Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes one to ten
+seconds. So a pattern is refused first by its length and by what it counts, and one that counts much is compiled in a process of
+its own, with limits of memory and CPU time, before it is compiled here.
 
 Searching has no bound of memory, and one of time: whatever a pattern tries again and again, as (a+)+$ may, ends after TIMEOUT
 seconds of CPU time for each text, with a TimeoutError. Whoever searches says what becomes of that text: an output has no
