@@ -137,7 +137,9 @@ class Endpoint:
         if request.stop:
             body["stop"] = list(request.stop[:MOST_STOPS])
         if self.probe.seed:
-            body["seed"] = int(results_io.sha256([request.seed, request.sample]), 16) % SEEDS
+            # another one for each text: draws of two wordings with one seed would share their noise
+            drawn = [request.seed, request.sample, request.messages]
+            body["seed"] = int(results_io.sha256(drawn), 16) % SEEDS
         if self.probe.logprobs:
             body["logprobs"] = True if self.probe.chat else 1
         if not self.probe.chat:
