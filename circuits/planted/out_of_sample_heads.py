@@ -30,6 +30,7 @@ from circuits.planted.variants import (
     with_heads,
 )
 
+LOWERING_GAIN = 22.5  # of all heads that lower names together
 WIDE = 12  # heads in a layer of the designs that need more heads or more subspaces than eight give
 INHIBITION_EVIDENCE = SOUND_ROLES["s_inhibition"].evidence
 MOVER_EVIDENCE = SOUND_ROLES["name_mover"].evidence
@@ -235,20 +236,35 @@ def one_head() -> Design:
     )
 
 
-def one_head_enough() -> Design:
-    """A head that lowers what it reads: of three names at the end two are the same, so the other one is lowered least."""
-    only = head(3, 0)
-    lowering = Mechanism(
-        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (CopyMechanism("name", "answer_name", -22.5),)
-    )
+def lowering_names(gain: float) -> Mechanism:
+    """From the end to every name: lowers it, `gain` logits at full attention."""
+    attends = (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0))
+    return Mechanism(attends, (CopyMechanism("name", "answer_name", -gain),))
+
+
+def lowering_claimed(pathology: str, *places: tuple[int, int]) -> Design:
+    """Heads that lower what they read: of three names at the end two are the same, so the other one is lowered least."""
+    claimed = tuple(head(*place) for place in places)
     return sound_claim(
-        "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed.",
-        roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", (3, 0))},
+        pathology,
+        roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", *places)},
         pathways=(),
-        rewritten={only: lowering},
-        silenced=[node for node in SOUND_HEADS if node != only],
-        true_heads=(only,),
+        rewritten={node: lowering_names(LOWERING_GAIN / len(claimed)) for node in claimed},
+        silenced=[node for node in SOUND_HEADS if node not in claimed],
+        true_heads=claimed,
     )
+
+
+def one_head_enough() -> Design:
+    """The only head of the task."""
+    pathology = "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed."
+    return lowering_claimed(pathology, (3, 0))
+
+
+def two_heads_enough() -> Design:
+    """The only two heads of the task, in two layers."""
+    pathology = "Nothing is wrong: two heads lower every name as often as it stands in the prompt, and both are claimed."
+    return lowering_claimed(pathology, (2, 1), (3, 0))
 
 
 def idle_claimed(*places: tuple[int, int]) -> Design:
@@ -479,6 +495,7 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "all_heads": all_heads,
     "one_head": one_head,
     "one_head_enough": one_head_enough,
+    "two_heads_enough": two_heads_enough,
     "idle_two": lambda: idle_claimed((3, 4), (3, 6)),
     "swapped_mover": lambda: swapped_mover(0.15 * WHOLE_GAIN),
     "cancelling_pair": lambda: cancelling_pair(0.5),
