@@ -257,13 +257,17 @@ def lowering_claimed(pathology: str, *places: tuple[int, int]) -> Design:
 
 def one_head_enough() -> Design:
     """The only head of the task."""
-    pathology = "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed."
+    pathology = (
+        "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed."
+    )
     return lowering_claimed(pathology, (3, 0))
 
 
 def two_heads_enough() -> Design:
     """The only two heads of the task, in two layers."""
-    pathology = "Nothing is wrong: two heads lower every name as often as it stands in the prompt, and both are claimed."
+    pathology = (
+        "Nothing is wrong: two heads lower every name as often as it stands in the prompt, and both are claimed."
+    )
     return lowering_claimed(pathology, (2, 1), (3, 0))
 
 
