@@ -107,9 +107,9 @@ def numbers_read(context: RunContext) -> list[str]:
         return [number for number in MEASUREMENTS if number not in left_out]
     read = {*calibrating.measurements_of(context.identifiers)}
     if context.traced:
-        from meridian.failures import CONFIRMED_BY
+        from suites.bridge import confirmation
 
-        read |= {*CONFIRMED_BY}
+        read |= {*confirmation.NEEDED}
     return [number for number in MEASUREMENTS if number in read and number not in left_out]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -25,9 +25,11 @@ from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import commandline, file_task, integrity, overrides, ranges, stages
 from meridian.context import RunContext, checked
 from meridian.run_folder import CERTIFICATE
+from result_types import TraceResult
 from results_io import UserError
 
 if TYPE_CHECKING:
+    from calibrations.calibrate import Documents
     from circuits.circuit import Circuit
     from circuits.measure import Plan
 
@@ -124,8 +126,6 @@ class Verification:
         what, subject = f"whether the calibrations give tier {self.certificate['tier']}", self.subject
         settings = _judging(subject, self.certificate["asked"])
         self._require_failures(settings)
-        if "behaviour" in self.certificate:
-            return self._not_checked(what, UserError("the heads of failures are part of it"))
         try:
             stored, found = rules.Standing.read(self.certificate), stages.folded_by(settings, subject["task"])
         except UserError as error:
@@ -135,7 +135,7 @@ class Verification:
         if fault := rules.claims_what_it_cannot(stored, settings, named, now):
             raise Break(f"{self.folder / CERTIFICATE} says of its rules {fault}")
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
-        folded = certificate.certify(documents, folding["certificate"], now)
+        folded = self._fold(documents, folding, now)
         if stored != now:
             said = self._not_checked(what, UserError("it was made under other rules than those of this code"))
             return f"{said}; the rules of this code give tier {folded['tier']}"
@@ -143,6 +143,18 @@ class Verification:
             if value != self.certificate[name]:
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
         return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
+
+    def _fold(self, documents: Documents, settings: Mapping[str, Any], standing: rules.Standing) -> dict[str, Any]:
+        """The certificate that calibrations give; one about failures also folds the verdicts on its heads."""
+        if self.subject["task"] != commandline.FAILURES:
+            return certificate.certify(documents, settings["certificate"], standing)
+        from meridian import failures
+        from suites.bridge import confirmation
+
+        listed = self.certificate["inputs_sha256"]
+        whole = all(number in listed for number in confirmation.NEEDED)
+        measured = {number: self.document(number) for number in confirmation.NEEDED} if whole else None
+        return failures.fold(documents, cast(TraceResult, self.document(TRACE)), measured, settings, standing)
 
     def _require_failures(self, settings: Mapping[str, Any]) -> None:
         """Break if the certificate has heads of failures and is about none, or is about failures and has none."""
