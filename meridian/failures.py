@@ -51,7 +51,7 @@ def certify(
 ) -> dict[str, Any]:
     """The certificate of a circuit about failures, as `fold` gives it.
 
-    The heads' verdicts are written to 142_carriers.json and said in one line each.
+    The heads' verdicts are written to 142_carriers.json and printed, one line each.
     """
     traced = cast(TraceResult, results_io.read(results_io.required(folder, hypothesis.NUMBER)))
     measured = _measured(folder, confirmation.NEEDED)
@@ -92,6 +92,6 @@ def withdraw(folder: Path) -> None:
 
 
 def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:
-    """The measurements of these numbers in `folder`; None if one of them was not made."""
+    """{number: the measurement in `folder`}; None if one of them is missing."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.read(path) for number, path in paths.items() if path} if all(paths.values()) else None
