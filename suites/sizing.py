@@ -77,7 +77,7 @@ def needed(limit: float) -> int:
 
 
 def require_passable(suite: Suite, where: str) -> None:
-    """UserError for a gate that no model can pass on this suite; it says which gate or size could be passed."""
+    """UserError for a gate that no model can pass on this suite; the message says how many clusters the gate needs."""
     size = of(suite)
     if suite.gate is None or (size.cases >= VERDICT_FROM and size.upper <= suite.gate["failure_rate"]):
         return

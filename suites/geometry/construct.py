@@ -15,7 +15,7 @@ from suites import declaration, lock, patterns, schema
 CATALOGUE = Path(__file__).parent / "catalogue"
 FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
 FORMAT = 1
-SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of the sentences that may precede a turn's question
+SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of sentences before a turn's question
 METHODS = ("direct", "paraphrase", "persona", "turns", "language", "reasoning", "side_a", "side_b")
 SEMANTIC, SYMBOLIC = "semantic", "symbolic"
 SYMBOLIC_REASON = (

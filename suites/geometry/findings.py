@@ -246,7 +246,7 @@ def in_plane(means: np.ndarray, run: SetRun, fewest: int = width.FEWEST) -> Metr
     return replace(found, estimate=replace(found.estimate, detail={**found.estimate.detail, **plane}))
 
 
-NEARNESS: tuple[Status, ...] = ("ok", "undefined", "insufficient_data", "error", "off", "not_applicable")  # nearest first
+NEARNESS: tuple[Status, ...] = ("ok", "undefined", "insufficient_data", "error", "off", "not_applicable")  # to a value
 
 
 # --- over constructs --------------------------------------------------------------------------------------------------

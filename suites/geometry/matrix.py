@@ -18,7 +18,7 @@ from suites.geometry.measure import MeasuredConstruct, SetRun
 from suites.geometry.metric import centre as centre_of
 from suites.geometry.metric import residuals, settled
 
-SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings averaged in a reliability; wordings that a way of asking needs for them
+SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings averaged in a reliability; wordings that a method needs for them
 RATIOS = {("stability", "language"): languages.NUMBER, ("stability", "persona"): framing.NUMBER}
 
 

@@ -51,7 +51,7 @@ def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], lev
     labels, method = np.arange(near.size + far.size) >= near.size, "DeLong on the logit"
     try:
         low, high = auroc_interval(labels, np.concatenate([near, far]), level)
-    except Insufficient:  # complete separation: the bound assumes that the next pair of the smaller class is an exception
+    except Insufficient:  # complete separation: assume that the next pair of the smaller class is an exception
         edge = float(((1 - level) / 2) ** (1 / min(near.size, far.size)))
         low, high, method = (
             (edge, 1.0, "binomial bound at complete separation") if area == 1 else (0.0, 1 - edge, "bound")

@@ -28,7 +28,7 @@ METHOD = "percentile bootstrap over items"
 HALF_WIN = 0.5  # added each way to every pair that met, if that option is chosen
 STEPS, CONVERGED = 100, 1e-12  # of Newton's method
 FEWEST_RESAMPLES = 1000
-MOST_UNDEFINED = 0.01  # largest share of resamples without a finite estimate; with more, the others are a biased selection
+MOST_UNDEFINED = 0.01  # of resamples without a finite estimate; with more, the others are a biased selection
 BATCH = 2000  # resamples that are solved together
 
 Wins = Float[np.ndarray, "*resample system system"]

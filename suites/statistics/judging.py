@@ -328,7 +328,7 @@ def _kappa(counts: np.ndarray, agreement: Estimate, level: float) -> Estimate:
     by_chance = float(counts.sum(axis=0) @ counts.sum(axis=1)) / agreement.n**2
     if by_chance == 1:
         return missing("undefined", "both raters use one category only; kappa is 0/0", "kappa", agreement.n)
-    with np.errstate(invalid="ignore"):  # the function's test of kappa = 0, unused here, is 0/0 if a rater uses a single label
+    with np.errstate(invalid="ignore"):  # its unused test of kappa = 0 is 0/0 if a rater uses a single label
         found = cohens_kappa(counts)
     value, error = float(found["kappa"]), float(found["std_kappa"])
     if agreement.value == 1.0:
