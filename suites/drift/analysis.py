@@ -1,8 +1,8 @@
-"""From the record to numbered results and manifests: pure, without a model.
+"""From the record to numbered results and manifests: pure functions, without a model.
 
 The manifest of a snapshot holds all that the site shows of it: aggregates, tests, gaps, status, alarms, and the series so far.
-It has no times, no hash of the chain and nothing of held-out prompts but aggregates, so the same rows give the same bytes,
-in whatever order they were written and however often the writer was killed.
+Of held-out prompts it has only aggregates. It has no times and no hash of the chain, so the same rows give the same bytes, in
+whatever order they were written and however often the writer was killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from suites.estimate import Estimate
 from suites.log import environment
 
 NUMBER, NAME = "160", "drift_manifest"
-COMPARISON = "drift_comparison"  # the kind of what keeps tests
+COMPARISON = "drift_comparison"  # kind of the files that store a comparison's tests
 RESULTS = (refusal, hedging, length, centroid, stance, silent_update, change_points, held_out_gap, status)
 NO_ALARM, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
 Vectors = Callable[[Sequence[str]], Mapping[str, np.ndarray] | None]
@@ -48,10 +48,10 @@ Compared = Mapping[str, Sequence[ComparisonRow]]  # the tests of each snapshot a
 
 
 def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: Vectors | None = None) -> dict[str, Any]:
-    """Write manifest-<id>.json of every snapshot and 161 to 169; returns the last manifest ({} without a snapshot).
+    """Write manifest-<id>.json of every snapshot, and 161 to 169; returns the last manifest ({} without a snapshot).
 
-    `folder`: of the series; `vectors`: embeddings by hash (default: the store beside the series). UserError for a record that
-    was changed.
+    `folder`: the folder of the series; `vectors`: a function from text hashes to embeddings (default: the store beside the
+    series). UserError for a record that was changed.
     """
     series = series_record.read(folder / series_record.NAME)
     ids = series_record.expected(series)
@@ -76,7 +76,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
 
 
 def read(path: Path) -> DriftManifest:
-    """The manifest of a snapshot. ResultError if it is none, not as it was written, or of another snapshot than its name says."""
+    """The manifest of a snapshot. ResultError if it is no manifest, was changed, or is of another snapshot than its name says."""
     found = cast(DriftManifest, results_io.read(path, NUMBER))
     if (own := path.stem.removeprefix(series_record.MANIFEST)) != found["snapshot"]:
         raise results_io.ResultError(path, f"is of another snapshot than {own}")
@@ -84,7 +84,7 @@ def read(path: Path) -> DriftManifest:
 
 
 def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
-    """Snapshots as they are compared with each other, each with its own store of embeddings: one detector judges all."""
+    """Snapshots (each with its own store of embeddings) prepared for comparison, with one detector of refusals for all."""
     vectors = [load(sorted({row["text_sha256"] for row in one.rows.values()})) for one, load in snapshots]
     pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
     classified = _fits() and all(embedded(*pair) for pair in pairs)
@@ -92,7 +92,7 @@ def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Ma
 
 
 def stored_vectors(folder: Path) -> Vectors:
-    """Embeddings of the store beside all series; None where there is no embedder or no store."""
+    """A function that reads embeddings from the store beside all series; it gives None without an embedder, store or vector."""
     path, who = folder.parent / embeddings.NAME, embeddings.identity()
 
     def load(hashes: Sequence[str]) -> Mapping[str, np.ndarray] | None:
@@ -105,20 +105,20 @@ def stored_vectors(folder: Path) -> Vectors:
 
 
 def exit_code(manifest: DriftManifest | Mapping[str, Any]) -> int:
-    """1 with an alarm, 3 if nothing was tested, 0 otherwise."""
+    """1 with an alarm; otherwise 3 if nothing was tested, else 0."""
     if not manifest or not any(row["level"] == AXIS and row["p"] is not None for row in manifest["records"]):
         return ALARM if manifest and manifest["alarms"] else NOT_ENOUGH
     return ALARM if manifest["alarms"] else NO_ALARM
 
 
 def _fits() -> bool:
-    """Whether the classifier of refusals is of the installed embedder."""
+    """Whether the classifier of refusals was trained on the installed embedder."""
     who = embeddings.identity()
     return who is not None and who["weights_sha256"] == detector.load().embedder
 
 
 def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None) -> bool:
-    """Whether every output of a corpus without markers has its embedding, so that the classifier can judge refusals."""
+    """Whether the classifier can judge refusals: the corpus has no markers, and every valid output has its embedding."""
     if known is None or snapshot.started["corpus"]["markers"]:
         return False
     texts = {row["text_sha256"] for row in snapshot.rows.values() if row["error"] is None and row["text"].strip()}
@@ -126,7 +126,7 @@ def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None)
 
 
 def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[ComparisonRow]:
-    """The records of a comparison: those stored if they are of the same rows, settings and code, else made anew."""
+    """The records of a comparison: the stored ones if they are of the same rows, settings and code, else new ones."""
     subject = results_io.sha256(
         {
             "rows": [digest(side.snapshot) for side in (before, after)],
@@ -139,7 +139,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
         }
     )
     path = folder / f"comparison-{after.snapshot.id}.json"
-    with contextlib.suppress(results_io.ResultError):  # of another form, as an older version wrote it: made anew
+    with contextlib.suppress(results_io.ResultError):  # a file of another version's form is replaced
         if (
             path.is_file()
             and (stored := cast(DriftComparison, results_io.read(path, COMPARISON)))["subject"] == subject
@@ -151,7 +151,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
 
 
 def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
-    """Held-out gaps of every axis and metric; no row without held-out prompts, so that the metric is off."""
+    """Held-out gaps of every axis and metric. Without held-out prompts there is no row, and the metric is off."""
     if not any(row["split"] == "held_out" for row in after.rows):
         return []
     rows = []
@@ -170,12 +170,12 @@ def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str
 
 
 def digest(snapshot: RecordedSnapshot) -> str:
-    """sha256 of the rows of a snapshot in the order of their cells: the same whatever order they were written in."""
+    """sha256 of the rows of a snapshot, sorted by cell, so that the order of writing does not matter."""
     return results_io.sha256([[*cell, *snapshot.rows[cell].values()] for cell in sorted(snapshot.rows)])
 
 
 def _plain(metric: Any, axis: str | None, level: str, found: Estimate) -> dict[str, Any]:
-    """A record of an estimate."""
+    """An estimate as a record."""
     own = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": level, **found.to_record()}
     return {**own, "p": found.p_value}
 
@@ -244,7 +244,7 @@ def _until(series: SeriesRecord, ids: Sequence[str]) -> SeriesRecord:
 
 
 def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> dict[str, Any]:
-    """What was asked of whom, as far as it is public."""
+    """What was asked and of which model, as far as it is public."""
     if own not in series.snapshots:
         return {"series_kind": schedule.kind(own)}
     snapshot = series.snapshots[own]
@@ -271,7 +271,7 @@ def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], 
 
 
 def _zero_leg(sides: Mapping[str, SnapshotSide], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
-    """How many prompts gave one text at temperature 0, and how many gave another than before; None without the leg."""
+    """At temperature 0: how many prompts gave a single text, and how many a different one than before; None without the leg."""
     found = comparison.determinism(sides[own], axis)
     changed = comparison.changed_texts(sides[before], sides[own], axis) if before else None
     return None if found is None else {**found, "changed": changed}
@@ -281,7 +281,7 @@ REPORTED = ("requested", "reported", "system_fingerprint", "api_version")
 
 
 def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """What is missing: snapshots without a finished run, and cells whose call failed, each with its cause, once."""
+    """What is missing, with its cause: snapshots without a finished run, and snapshots with failed calls."""
     causes = {gap["snapshot"]: gap["cause"] for gap in series.gaps}
     found = []
     for one in ids:
@@ -299,7 +299,7 @@ def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[SeriesPoint]:
-    """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
+    """The level of every metric and axis at every snapshot; a gap has no value and is not imputed."""
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
         for metric in SCALARS:
@@ -324,7 +324,7 @@ def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -
 def _levels(
     series: SeriesRecord, own: str, points: Sequence[SeriesPoint], gaps: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The levels of this snapshot as records, and what does not apply."""
+    """Records of the levels of this snapshot, of axes that do not apply, and of a gap."""
     rows = []
     for point in points:
         row = {**point, "level": "level", "detail": point.get("detail", {}), "p": None}
@@ -343,7 +343,7 @@ def _levels(
 
 
 def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
-    """Whether a rejected test is an alarm: an axis test of a metric that is measured with a locked detector."""
+    """The flag and role of a test. Only a rejected axis test is an alarm, and for refusals only with a locked detector."""
     if row["level"] == GAPS:
         return {"flag": "held-out gap" if row["rejected"] else None}
     if row["level"] != AXIS:
@@ -354,7 +354,7 @@ def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
 
 
 def _untested(own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> list[dict[str, Any]]:
-    """The centroid has no level of its own: before a second snapshot its row says what it waits for."""
+    """The centroid's row before there is a second snapshot: it says that two are needed, since a centroid has no level."""
     if own not in sides or before is not None or sides[own].vectors is None:
         return []
     row = {
@@ -370,14 +370,14 @@ def _untested(own: str, sides: Mapping[str, SnapshotSide], before: str | None) -
 
 
 def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """One snapshot in the line of all: what it was compared with, whether it is a gap, and its alarms."""
+    """One snapshot of the timeline: what it was compared with, whether it is a gap, and its alarms."""
     gap = any(one["snapshot"] == manifest["snapshot"] and one["whole"] for one in manifest["gaps"])
     own = {name: manifest[name] for name in ("snapshot", "previous", "alarms")}
     return {**own, "gap": gap, "declared_version": manifest["subject"].get("declared_version")}
 
 
 def _shifts(ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Compared) -> list[dict[str, Any]]:
-    """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
+    """The centroid's distance from the previous snapshot, for every snapshot; a gap and the first snapshot have none."""
     known = {
         (one, row["axis"]): row
         for one in ids
@@ -409,7 +409,7 @@ def _silent(
     before: str | None,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """166: proven, candidate, or neither; with the rate at which the rule fires on shuffled snapshots."""
+    """166: proven, candidate, or none, with the rate at which the rule fires on shuffled snapshots."""
     own = ids[-1]
     row: dict[str, Any] = {
         "metric": silent_update.NUMBER,
@@ -437,7 +437,7 @@ def _silent(
 
 
 def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[ComparisonRow]) -> dict[str, str]:
-    """Why neutral prompts say nothing of an update: status and reason; empty if they do."""
+    """Status and reason if the neutral prompts cannot show an update; empty if they can."""
     for side in (before, after):
         if why := side.failed(NEUTRAL):
             return {"status": "error", "reason": f"{side.snapshot.id}: {why}"}
@@ -456,7 +456,7 @@ def _signs(
     compared: Compared,
     own: str,
 ) -> list[str]:
-    """Why the comparison of a snapshot is a candidate; of the one before it counts what was not an announced update."""
+    """Why the comparison of a snapshot is a candidate. The comparison before it counts unless its update was announced."""
     tests, one = [_neutral(compared[own])], series_record.previous(series, own)
     earlier = series_record.previous(series, one.id) if one else None
     if one and earlier and one.id in compared and not silent_update.announced(earlier, sides[one.id].snapshot):
@@ -470,7 +470,7 @@ def _neutral(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
 
 
 def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> float | None:
-    """The rate of the rule on this series in random order, over the metrics that every snapshot has."""
+    """How often the rule fires on this series in random order, with the metrics that every snapshot has; None without any."""
     known = [
         sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes and not sides[one].failed(NEUTRAL)
     ]
@@ -489,7 +489,10 @@ def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) 
 
 
 def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str, Any]]:
-    """167 of every metric and axis with a value; variance beyond sampling is that of snapshots without a significant change."""
+    """167 for every metric and axis with a value.
+
+    Variance beyond sampling is estimated from snapshots without a significant change.
+    """
     rows = []
     for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
         own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
@@ -503,7 +506,7 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
                 (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
             )
         }
-        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins another level
+        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins a new level
         null = [
             (value, se, level)
             for (name, value, se), level in zip(points, levels, strict=True)
@@ -515,7 +518,7 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
 
 
 def _level(point: SeriesPoint) -> tuple[float | None, float | None]:
-    """Value and standard error of a point as a series has them: none where too many outputs were cut at the limit."""
+    """Value and standard error of a point; (None, None) if too many of its outputs were cut at max_tokens."""
     detail = point.get("detail", {})
     if detail.get("cut_at_max_tokens", 0) > length.CENSORED:
         return None, None
@@ -523,7 +526,7 @@ def _level(point: SeriesPoint) -> tuple[float | None, float | None]:
 
 
 def _numbered(metric: Any, series: str, manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """16x: the records of one metric over all snapshots; 169 the status of all."""
+    """Result 16x: the records of one metric over all snapshots; for 169, the status of all metrics."""
     if metric is status:
         records = [{"snapshot": one["snapshot"], **row} for one in manifests for row in one["status"]]
     else:

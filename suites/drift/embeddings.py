@@ -1,6 +1,6 @@
-"""Embeddings of outputs: every text embedded once, kept by the text's hash and the embedder's.
+"""Embeddings of outputs: every text is embedded once and stored under its hash and the embedder's hash.
 
-A series with another embedder is another series: its identity is part of every key and of the manifest.
+The embedder's identity is part of every key and of the manifest: a series with another embedder is another series.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jaxtyping import Float
 from suites.modes import embedding
 
 NAME = "embeddings.sqlite"
-WORD_PIECES = 256  # that all-MiniLM-L6-v2 reads; the rest of a text is left out, and such texts are counted
+WORD_PIECES = 256  # read by all-MiniLM-L6-v2; longer texts are truncated and counted
 PIECES = regex.compile(r"\w+|[^\w\s]")
-DIGITS = 6  # kept of each coordinate: batches differ in the seventh
+DIGITS = 6  # decimal places kept of each coordinate: batches differ in the seventh
 
 
 @cache
@@ -44,12 +44,12 @@ def identity() -> Mapping[str, Any] | None:
 
 
 def truncated(text: str) -> bool:
-    """Whether a text is longer than the embedder reads, judged by its words and marks, which are never more than its pieces."""
+    """Whether a text is certainly longer than the embedder reads: its words and marks are never more than its word pieces."""
     return len(PIECES.findall(text)) > WORD_PIECES - 2  # a mark at each end
 
 
 class Store:
-    """Vectors on the disk. `who`: the embedder's hash. Use as a context manager."""
+    """Vectors on disk. `who`: the embedder's hash. Use as a context manager."""
 
     def __init__(self, path: Path, who: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ class Store:
         self._base.close()
 
     def get(self, hashes: Iterable[str]) -> dict[str, Float[np.ndarray, " dimension"]]:
-        """The vectors that are known, by the hash of the text."""
+        """The known vectors, by the hash of the text."""
         found = {}
         for one in set(hashes):
             row = self._base.execute(
@@ -77,7 +77,7 @@ class Store:
         return found
 
     def add(self, texts: Mapping[str, str], embed: embedding.Embedder) -> int:
-        """Embed the texts (by hash) that are not known yet, all in one transaction; returns how many those were."""
+        """Embed the unknown ones of `texts` {hash: text} in one transaction; returns their number."""
         known = self.get(texts)
         new = sorted(set(texts) - set(known))
         if not new:
@@ -90,9 +90,9 @@ class Store:
 
 
 def fill(path: Path, rows: Sequence[Mapping[str, Any]], load: Callable[[], embedding.Embedder | None]) -> int:
-    """Embed the texts of `rows` that are not in the store yet, if there is an embedder; returns how many.
+    """Embed the texts of `rows` that the store lacks, if there is an embedder; returns their number.
 
-    `load` is called only where a text lacks: whoever asks twice waits once.
+    `load` loads the embedder and is called only if a text is missing.
     """
     texts = {row["text_sha256"]: row["text"] for row in rows if row["error"] is None and row["text"].strip()}
     if (who := identity()) is None or not texts:

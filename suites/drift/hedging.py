@@ -12,7 +12,7 @@ from suites.estimate import Estimate, missing
 NUMBER, NAME, TITLE = "162", "hedging", "Hedge density"
 UNIT = "markers per 100 words"
 MINIMUM_WORDS = 20
-VERSION = "1"  # of the list: its hash stands with every number
+VERSION = "1"  # of the list, whose hash is recorded with every value
 MARKERS = (
     *(
         "it is important to note",
@@ -80,7 +80,7 @@ def counts(text: str) -> tuple[int, int]:
 
 
 def density(texts: Iterable[str]) -> Estimate:
-    """100 x markers/words over texts together. Insufficient under 20 words."""
+    """100 x markers/words, both summed over the texts. Insufficient under 20 words."""
     found = [counts(text) for text in texts]
     markers, words = sum(one for one, _ in found), sum(one for _, one in found)
     if words < MINIMUM_WORDS:

@@ -1,4 +1,4 @@
-"""168 held-out gap: did prompts that nobody outside knows drift more than public ones, as tuning to a test would have it?"""
+"""168 held-out gap: did secret held-out prompts drift more than public ones, as if the model were tuned to the public test?"""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def gap(
     seed: int,
     axes: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Estimate:
-    """Mean per-prompt change (B - A) of held-out prompts minus that of public ones, whatever their number: see `reported`.
+    """Mean change (B - A) of held-out prompts minus mean change of public prompts, without the minimum number of `reported`.
 
-    Changes count in the direction in which all prompts moved together, which relabelling does not change. One-sided (the
-    held-out ones moved more); labels are permuted within `axes`, of the public and of the held-out prompts.
+    Changes are signed so that the overall change is positive, which relabelling does not alter. The test is one-sided (held-out
+    prompts moved more). Labels are permuted within `axes`: one label per public and per held-out prompt.
     """
     x, y = np.asarray(public, dtype=float), np.asarray(held_out, dtype=float)
     sign = -1.0 if np.concatenate([x, y]).sum() < 0 else 1.0
@@ -34,7 +34,7 @@ def gap(
 
 
 def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, seed: int) -> Estimate:
-    """`gap` of prompts by name. Insufficient with fewer than 10 a side."""
+    """`gap` of public `changes` and `held_out` changes {prompt: B - A}. Insufficient with fewer than 10 prompts a side."""
     least = min(len(changes), len(held_out))
     if least < MINIMUM:
         reason = f"{len(changes)} public and {len(held_out)} held-out prompts; at least {MINIMUM} a side"
@@ -44,7 +44,10 @@ def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, see
 
 
 def detectable(changes: Mapping[str, float], held_out: Mapping[str, float], alpha: float = 0.05) -> float | None:
-    """The gap that the one-sided test finds with chance .8: (z_{1-alpha} + z_.8) sqrt(var/n + var/n). None under 10 a side."""
+    """The gap that the one-sided test detects with power .8: (z_{1-alpha} + z_.8) sqrt(var_p/n_p + var_h/n_h).
+
+    p: public, h: held-out prompts. None under 10 prompts a side, and without any variance.
+    """
     if min(len(changes), len(held_out)) < MINIMUM:
         return None
     error = np.sqrt(sum(np.var(list(one.values()), ddof=1) / len(one) for one in (changes, held_out)))

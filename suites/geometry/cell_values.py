@@ -1,4 +1,4 @@
-"""Cell values: what one construct puts into each cell of table 179, by the paper's formula and corrected for noise."""
+"""Cell values: one construct's contribution to each cell of table 179, by the paper's formula and corrected for noise."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ByPersona = Mapping[str | None, Sequence[ConstructVariant]]  # or by language
 
 @dataclass(frozen=True)
 class CellValue:
-    """`published`: the paper's formula, a distance that counts noise. What stands for it without noise is one of three:
+    """`published`: the paper's formula, a distance that includes noise. Its correction has one of three forms:
 
-    `squares`: one unbiased square, or two, of which the root of the second is taken from that of the first; `plain`: a number
-    that is no square; neither: there is too little to correct it, and `reason` says what is missing.
+    `squares`: one unbiased squared distance, or two; with two, the root of the second is subtracted from the root of the first.
+    `plain`: a number that is no square. Neither: the data do not suffice for a correction, and `reason` says what is missing.
     """
 
     published: float
@@ -38,7 +38,10 @@ class CellValue:
 
 
 def corrected(values: Sequence[CellValue]) -> float:
-    """Of at least one cell value of a kind: the mean, or the root of the mean square, 0 if that is negative."""
+    """The corrected value of one or more cell values of the same form.
+
+    `plain`: their mean. `squares`: the root of the mean square (0 if that is negative), minus that of the second squares.
+    """
     if values[0].plain is not None:
         return float(np.mean([one.plain for one in values if one.plain is not None]))
     roots = np.sqrt(np.maximum(np.mean([one.squares for one in values], axis=0), 0.0))
@@ -77,7 +80,7 @@ def _by(one: MeasuredConstruct, method: str) -> ByPersona:
 def _stability(
     one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, found: Sequence[MetricFinding]
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """Noise of draws, PIS, and how far personas and languages move the centre: the mean over them of |o_c - o| and of delta^2."""
+    """Noise of draws, PIS, and how far personas and languages move the centre: means over these of |o_c - o| and of delta^2."""
     draws = one.draws(base)
     if not run.deterministic:
         noise = float(np.mean([(residuals(table) ** 2).sum(1).mean() ** 0.5 for table in draws]))
@@ -104,7 +107,7 @@ def _position(
     run: SetRun,
     found: Sequence[MetricFinding],
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """Distance from the reference, its spread over wordings, and how much farther personas and languages lie."""
+    """Distance from the reference, its spread over wordings, and how much farther from it the personas and languages lie."""
     target, means = np.array(run.reference(one.construct)), one.means(base)
     here = float(np.linalg.norm(settled(centre(means) - target, means)))
     (ods,) = [finding.found.estimate for finding in _of(found, position)]
@@ -129,7 +132,10 @@ def _position(
 def _spread_of_distances(
     one: MeasuredConstruct, base: Sequence[ConstructVariant], target: Float[np.ndarray, " axis"], run: SetRun
 ) -> CellValue:
-    """The SD over wordings of |m_v - r|; without the variance that draws have along u_v = (m_v - r)/|m_v - r|, over n_v."""
+    """The SD over wordings of |m_v - r|; its square is corrected by the mean over v of (variance of draws along u_v) / n_v.
+
+    u_v = (m_v - r)/|m_v - r|.
+    """
     means = one.means(base)
     away = np.linalg.norm(settled(means - target, means), axis=1)
     variance = float((residuals(away[:, None]) ** 2).sum() / (len(away) - 1))
@@ -152,9 +158,9 @@ def _coverage(
     run: SetRun,
     found: Sequence[MetricFinding],
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """The width of all prompts, that of the neutral outputs, and how much wider those of personas and languages are.
+    """The width over all prompts, the width of the neutral outputs, and how much wider the outputs of personas and languages are.
 
-    Published: the diameter of the nearest nine tenths; corrected: the .9 quantile of distances.
+    Published: the diameter of the nearest nine tenths of the points; corrected: the .9 quantile of distances.
     """
     for finding in _of(found, width):
         if finding.found.estimate.value is not None:

@@ -41,12 +41,13 @@ def pss(
     resamples: int = FEWEST_RESAMPLES,
     fewest: int = FEWEST,
 ) -> Metric:
-    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] of both kinds.
+    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis].
 
-    `paired`: row v of both is the same wording, which the framing was put before. delta^2 is then |mean d|^2 - S_d/V of the
-    wordings' differences d, and their signs are flipped. `detail` has delta^2, |delta| with its interval, the direction, and the
-    interval of the shift along it; the ratio has none (NO_INTERVAL). Baseline points that all agree leave the ratio undefined
-    unless nothing moved. At least 5 points a side. UserError for points of different spaces, and for pairs of unequal number.
+    b: baseline, c: with the framing; o: mean, S: total variance, n: number of points. `paired`: row v of both has the same
+    wording; then delta^2 = |mean d|^2 - S_d/V with the differences d of V wordings, and the test flips their signs. `detail` has
+    delta^2, |delta| with its interval, the direction of the shift and an interval along it; the ratio itself has no interval
+    (NO_INTERVAL). If all baseline points agree, the ratio is undefined unless nothing moved. Insufficient under 5 points a side.
+    UserError for points of different spaces, and for pairs of unequal number.
     """
     first, second = points(base, "baseline outputs"), points(framed, "framed outputs")
     same_axes(first, second)
@@ -84,7 +85,7 @@ def pss(
 
 
 def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, " axis"]) -> PublishedScore:
-    """The paper's ratio; with S_b of n - 1 in the note. 0 if nothing moved, none if sigma is 0 and something did."""
+    """The paper's ratio; the note gives it with the n - 1 variance. If sigma is 0, it is 0 if nothing moved, else None."""
     sigma = float(np.sqrt((residuals(base) ** 2).sum(1).mean()))
     length = float(np.linalg.norm(shift))
     if sigma == 0:

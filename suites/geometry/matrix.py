@@ -1,4 +1,4 @@
-"""The matrix of traits and methods (179) of one set: its cells, the block that is full, and the scores to correlate."""
+"""The matrix of traits and methods (179) of one set: its cells, its largest full block, and the scores to correlate."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from suites.geometry.measure import MeasuredConstruct, SetRun
 from suites.geometry.metric import centre as centre_of
 from suites.geometry.metric import residuals, settled
 
-SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
+SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings averaged in a reliability; wordings that a method needs for them
 RATIOS = {("stability", "language"): languages.NUMBER, ("stability", "persona"): framing.NUMBER}
 
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """A cell of the paper's figure 12 over constructs: its status and why, never 0 for absent.
+    """A cell of the paper's figure 12 over constructs, with status and reason; an absent value is never 0.
 
-    `published`: the mean of the paper's formula, a distance that counts noise; `value`: the same without the noise of draws and
-    wordings; both in scaled distance. `ratio`: the paper's own number where that is a ratio (PSS, LDS).
+    `published`: the mean of the paper's formula, a distance that includes noise. `value`: the same without the noise of draws and
+    wordings. Both are in scaled distance. `ratio`: the paper's own number if that is a ratio (PSS, LDS).
     """
 
     trait: str
@@ -41,7 +41,7 @@ class MatrixCell:
 
 
 def cells(run: SetRun, found: Sequence[MetricFinding]) -> list[MatrixCell]:
-    """The table of 179 for one set, of its findings."""
+    """The cells of table 179 for one set, from its findings."""
     by_cell = cell_values.by_construct(run, found)
     return [_cell(cell, list(by_cell.get(cell, {}).values()), run, found) for cell in mtmm.NAMES]
 
@@ -60,9 +60,9 @@ def _cell(cell: Cell, values: Sequence[CellValue], run: SetRun, found: Sequence[
 def block(
     run: SetRun, found: Sequence[MetricFinding], published: bool = False
 ) -> tuple[tuple[str, ...], tuple[str, ...], np.ndarray]:
-    """(traits, methods, [trait, method, construct]) of the largest full block of the table: constructs are the replicates.
+    """(traits, methods, [trait, method, construct]) of the largest full block of the table; constructs are the replicates.
 
-    Of the corrected values, each construct's square cut off at 0 before the root; `published`: of the paper's formulas.
+    The values are the corrected ones, with a negative square replaced by 0 before the root, or, if `published`, the paper's.
     """
     by_cell = {
         cell: {
@@ -83,12 +83,12 @@ def block(
 
 
 def scores(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], Float[np.ndarray, "construct trait method"]]:
-    """(traits, methods, scores) to correlate over constructs: every trait measured on the outputs of one method alone.
+    """(traits, methods, scores) to correlate over constructs. Each score measures a trait on the outputs of one method alone.
 
-    A method is a way of asking that every construct has with the same number of outputs: the neutral wordings, a persona, a turn,
-    a language. Position is the distance of their centre from the reference, stability the mean distance of the wordings from it
-    (the paper's PIS), coverage the .9 quantile of distances of outputs. No two methods share an output, and no score is divided
-    by another, so that only traits of one method share data.
+    A method is a way of asking that every construct has with the same number of variants: the neutral wordings, a persona, a
+    turn, or a language. Position is the distance of their centre from the reference. Stability is the mean distance of the
+    wordings from their centre (the paper's PIS). Coverage is the .9 quantile of distances between outputs. No two methods share
+    an output and no score is divided by another, so only traits of the same method share data.
     """
     live, traits, names = _crossed(run)
     table = [
@@ -98,7 +98,7 @@ def scores(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], Float[np.ndar
 
 
 def halves(run: SetRun, seed: int = 0) -> Float[np.ndarray, "split half construct trait method"] | None:
-    """The same scores of halves of each method's outputs, split at random by wording; None if one has fewer than four."""
+    """`scores` of random halves of each method's wordings; None without scores or if a method has fewer than four wordings."""
     live, traits, names = _crossed(run)
     if not live or not traits or not names:
         return None
@@ -118,7 +118,7 @@ def halves(run: SetRun, seed: int = 0) -> Float[np.ndarray, "split half construc
 
 
 def _crossed(run: SetRun) -> tuple[list[MeasuredConstruct], tuple[str, ...], tuple[str, ...]]:
-    """(constructs, traits, methods) of which every score can be had."""
+    """(constructs, traits, methods) for which every score exists."""
     live = [one for one in run.measured if one.reason is None and one.usable(one.construct.variants) is None]
     sizes = {one.construct.id: {name: len(used) for name, used in _ways(one.construct).items()} for one in live}
     names = [
@@ -161,7 +161,7 @@ def _width(points: np.ndarray, run: SetRun) -> float:
 
 
 def _ratio(cell: Cell, found: Sequence[MetricFinding]) -> float | None:
-    """The paper's own number of a cell whose distance it divides by the baseline's spread, mean over constructs."""
+    """The paper's own ratio of a cell (a distance / the baseline's spread), the mean over constructs; None if it has none."""
     own = [f.found.published.value for f in found if f.construct is None and RATIOS.get(cell) == f.metric.NUMBER]
     known = [value for value in own if value is not None]
     return float(np.mean(known)) if known else None
