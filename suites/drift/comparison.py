@@ -297,7 +297,7 @@ def _centroid(before: SnapshotSide, after: SnapshotSide, axis: str, seed: int, m
         "floor": centroid.floor(a, own),
         "label": centroid.label(found.value),
     }
-    texts = {row["text"] for own in after.of(axis).values() for row in own}
+    texts = {row["text"] for side in (before, after) for own in side.of(axis).values() for row in own}
     detail |= {"prompts": len(keys), "truncated": sum(embeddings.truncated(text) for text in texts)}
     whole = Estimate(found.value, centroid.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail)
     could = centroid.detectable(a, b, own, after.settings["alpha"])
