@@ -47,6 +47,7 @@ class SnapshotSide:
     settings: Mapping[str, Any]
     vectors: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
     classified: bool = False
+    known: dict[tuple[str, str], Values] = field(default_factory=dict, repr=False, compare=False)  # what `values` found
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -83,8 +84,15 @@ class SnapshotSide:
         return f"{errors} of {len(own)} calls failed, more than {share:.0%}" if errors > share * len(own) else ""
 
     def values(self, metric: Any, axis: str) -> Values:
-        """A number for each output, by prompt; prompts without enough are left out."""
-        return {key: found for key, rows in self.of(axis).items() if (found := self._values(metric, rows))}
+        """A number for each output, by prompt, whose mean is the prompt's; prompts without enough are left out."""
+        if (place := (metric.NUMBER, axis)) not in self.known:
+            rows = self.of(axis).items()
+            self.known[place] = {key: found for key, own in rows if (found := self._values(metric, own))}
+        return self.known[place]
+
+    def texts(self, axis: str) -> dict[str, list[str]]:
+        """The texts of the outputs, by prompt."""
+        return {key: [row["text"] for row in rows] for key, rows in self.of(axis).items()}
 
     def _values(self, metric: Any, rows: Sequence[Row]) -> list[float]:
         if metric is refusal:
@@ -243,7 +251,7 @@ def _scalar(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str, s
     if len(keys) < (least := after.settings["minimum_prompts"]):
         reason = f"{len(keys)} prompts with a value in both snapshots; at least {least} needed"
         return _record(metric, axis, AXIS, missing("insufficient_data", reason, metric.UNIT, len(keys)))
-    found, a, b = tested(values[0], values[1], keys, seed_of(seed, after.snapshot.id, metric.NAME, axis), m)
+    found, a, b = tested(before, after, metric, axis, keys, seed_of(seed, after.snapshot.id, metric.NAME, axis), m)
     error = power.standard_error(a, b)
     detail = dict(found.detail) | {"standard_error": error, "prompts": len(keys)}
     if metric is length:
@@ -269,13 +277,27 @@ def _detectable(metric: Any, error: float | None, outputs: Sequence[Sequence[flo
 
 
 def tested(
-    before: Values, after: Values, keys: Sequence[str], seed: int, m: int = 1
+    before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str, keys: Sequence[str], seed: int, m: int = 1
 ) -> tuple[Estimate, list[list[float]], list[list[float]]]:
-    """(sum over prompts of mean B - mean A with its p, the values of A, those of B), relabelled within each prompt."""
-    a, b = [before[key] for key in keys], [after[key] for key in keys]
+    """(sum over prompts of B - A with its p, the values of A, those of B), relabelled within each prompt."""
+    a, b = ([side.values(metric, axis)[key] for key in keys] for side in (before, after))
+    if metric is hedging:
+        texts = [[side.texts(axis)[key] for key in keys] for side in (before, after)]
+        return hedging.axis_test(*texts, seed=seed, m=m), a, b
     strata = tuple([key for key, one in zip(keys, side, strict=True) for _ in one] for side in (a, b))
     found = permutation.difference(np.concatenate(a), np.concatenate(b), seed=seed, strata=(strata[0], strata[1]), m=m)
     return found, a, b
+
+
+def _of_one_prompt(
+    before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str, keys: tuple[str, str], seed: int, m: int = 1
+) -> Estimate:
+    """The change of one prompt, by its name before and after."""
+    if metric is hedging:
+        texts = [[side.texts(axis)[key]] for side, key in zip((before, after), keys, strict=True)]
+        return hedging.axis_test(*texts, seed=seed, m=m)
+    values = [side.values(metric, axis)[key] for side, key in zip((before, after), keys, strict=True)]
+    return permutation.difference(*values, seed=seed, m=m)
 
 
 def _centroid(before: SnapshotSide, after: SnapshotSide, axis: str, seed: int, m: int) -> dict[str, Any]:
@@ -317,7 +339,10 @@ def _prompts(
     alpha = after.settings["alpha"] / max(1, len(asked))  # the smallest p of a family of so many has to pass this
     found = []
     for metric, axis, key, harm, a, b in asked:
-        one = permutation.difference(a, b, seed=seed_of(seed, after.snapshot.id, metric.NAME, key))
+        own = seed_of(seed, after.snapshot.id, metric.NAME, key)
+        one = _of_one_prompt(
+            before, after, metric, axis, (key, key), own, 2 * len(asked)
+        )  # two tails share the smallest p
         could = _detectable(metric, power.standard_error([a], [b]), [b], alpha)
         sides = {"before": float(np.mean(a)), "after": float(np.mean(b)), "detectable": could}
         ci = asdict(proportions.wilson(int(sum(b)), len(b)).bounds) if metric is refusal else None
@@ -336,7 +361,7 @@ def _by_harm(
             keys = sorted(key for key in values[0].keys() & values[1].keys() if rows[key][0]["harm"] == harm)
             if keys and blocked(before, after, metric, axis) is None:
                 own = seed_of(seed, after.snapshot.id, metric.NAME, axis, harm)
-                one, a, b = tested(values[0], values[1], keys, own)
+                one, a, b = tested(before, after, metric, axis, keys, own)
                 level = [float(np.mean([np.mean(x) for x in side])) for side in (a, b)]
                 mean = Estimate(one.number / len(keys), metric.UNIT, one.n, p_value=one.p_value, test=one.test)
                 could = _detectable(metric, power.standard_error(a, b), b, after.settings["alpha"])
@@ -359,7 +384,7 @@ def overlaps(side: SnapshotSide, seed: int) -> list[dict[str, Any]]:
                     by_id.setdefault(rows[key][0]["prompt"], []).append((rows[key][0]["version"], key))
             for versions in by_id.values():
                 for (_, old), (_, new) in itertools.pairwise(sorted(versions)):
-                    one = permutation.difference(values[old], values[new], seed=seed_of(seed, metric.NAME, new))
+                    one = _of_one_prompt(side, side, metric, axis, (old, new), seed_of(seed, metric.NAME, new))
                     level = [float(np.mean(values[key])) for key in (old, new)]
                     found.append(_record(metric, axis, OVERLAP, one, prompt=new, before=level[0], after=level[1]))
     return found

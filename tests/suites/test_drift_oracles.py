@@ -57,6 +57,55 @@ def test_three_markers_in_150_words() -> None:
     assert hedging.density(["perhaps " * 19]).status == "insufficient_data"
 
 
+def test_the_density_of_outputs_is_that_of_their_words_together() -> None:
+    """One output of a marker alone and one of 100 plain words: 1 in 101, .99. Empty outputs say nothing."""
+    texts = ["perhaps", " ".join(["word"] * 100)]
+    assert np.mean(hedging.values(texts)) == pytest.approx(100 / 101)
+    assert np.mean(hedging.values([*texts, "", ""])) == pytest.approx(100 / 101)
+    found = hedging.axis_test([texts], [[texts[1], "", "perhaps perhaps"]], seed=0)
+    assert (found.value, found.n) == (pytest.approx(200 / 102 - 100 / 101), 4)
+
+
+def test_the_permutation_of_densities_is_the_enumeration_of_whole_texts() -> None:
+    before = [["perhaps so", "a b c d"], ["often red sea"]]
+    after = [["perhaps often", "e"], ["likely", "x y"]]
+
+    def density(texts):
+        return 100 * sum(hedging.counts(one)[0] for one in texts) / sum(hedging.counts(one)[1] for one in texts)
+
+    def change(one, two):
+        return density(two) - density(one)
+
+    null = []
+    for first in itertools.combinations(range(4), 2):
+        for second in itertools.combinations(range(3), 2):
+            total = 0.0
+            for texts, chosen in (([*before[0], *after[0]], first), ([*before[1], *after[1]], second)):
+                total += change([t for i, t in enumerate(texts) if i not in chosen], [texts[i] for i in chosen])
+            null.append(total)
+    observed = sum(change(one, two) for one, two in zip(before, after, strict=True))
+    tails = [np.mean(np.array(null) >= observed - 1e-9), np.mean(np.array(null) <= observed + 1e-9)]
+    found = hedging.axis_test(before, after, seed=0)
+    assert found.value == pytest.approx(observed) == pytest.approx(200 / 3 - 100 / 6 + 0)
+    assert found.detail["relabellings"] == 18 and found.p_value == pytest.approx(min(1, 2 * min(tails)))
+
+
+def test_the_error_of_a_density_is_that_of_repeated_samples() -> None:
+    """20 outputs of 10 to 200 words, a marker in one word of 20 in half of them: the spread of 2,000 densities."""
+    rng = np.random.default_rng(0)
+
+    def sample():
+        words = rng.integers(10, 201, 20)
+        return [
+            " ".join(["perhaps"] * m + ["word"] * (w - m))
+            for w, m in zip(words, rng.binomial(words, 0.05) * rng.integers(0, 2, 20), strict=True)
+        ]
+
+    drawn = [sample() for _ in range(2000)]
+    found = np.sqrt(np.mean([np.var(hedging.values(one), ddof=1) / 20 for one in drawn[:300]]))
+    assert found == pytest.approx(np.std([np.mean(hedging.values(one)) for one in drawn]), rel=0.06)
+
+
 def test_the_longest_marker_counts_once_and_words_have_borders() -> None:
     assert hedging.counts("It is important to note that it may be so.")[0] == 2
     assert hedging.counts("It’s IMPORTANT  to\nnote this.")[0] == 1
