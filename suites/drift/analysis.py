@@ -8,7 +8,7 @@ in whatever order they were written and however often the writer was killed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,6 +32,7 @@ from suites.drift import (
     silent_update,
     stance,
     status,
+    wordings,
 )
 from suites.drift.comparison import AXIS, GAPS, SCALARS, SnapshotSide
 from suites.drift.corpus import AXES, NEUTRAL
@@ -299,26 +300,33 @@ def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[SeriesPoint]:
-    """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
+    """The level of every metric and axis at every snapshot; a gap has no value and is not filled.
+
+    One series a wording: where prompts are reworded another one begins under a name of its own, such as length_wording_2.
+    """
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
+        series = wordings.of_axis(ids, {one: side.asked(axis) for one, side in sides.items() if axis in side.axes})
         for metric in SCALARS:
-            for one in ids:
-                point = {
-                    "snapshot": one,
-                    "metric": metric.NUMBER,
-                    "name": metric.NAME,
-                    "axis": axis,
-                    "unit": metric.UNIT,
-                }
-                if one not in sides or axis not in sides[one].axes:
-                    points.append({**point, "value": None, "low": None, "high": None, "status": "gap", "reason": "gap"})
-                    continue
-                found = comparison.described(sides[one], metric, axis, comparison.seed_of(seed, one))
-                ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
-                point |= {"value": found.value, **ends, "status": found.status, "reason": found.reason}
-                points.append({**point, "n": found.n, "detail": dict(found.detail)})
+            for number, wording in enumerate(series, 1):
+                name = metric.NAME if number == 1 else f"{metric.NAME}_wording_{number}"
+                own = {"metric": metric.NUMBER, "name": name, "axis": axis, "unit": metric.UNIT}
+                for one, names in wording.asked.items():
+                    point = _gap_point() if names is None else _point(sides[one], metric, axis, seed, names)
+                    points.append({"snapshot": one, **own, **point})
     return points
+
+
+def _gap_point() -> dict[str, Any]:
+    return {"value": None, "low": None, "high": None, "status": "gap", "reason": "gap"}
+
+
+def _point(side: SnapshotSide, metric: Any, axis: str, seed: int, names: Collection[str]) -> dict[str, Any]:
+    """The level of a metric on these prompts."""
+    found = comparison.described(side, metric, axis, comparison.seed_of(seed, side.snapshot.id), names)
+    ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
+    said = {"value": found.value, **ends, "status": found.status, "reason": found.reason}
+    return {**said, "n": found.n, "detail": dict(found.detail)}
 
 
 def _levels(
@@ -441,7 +449,7 @@ def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[Comparison
     for side in (before, after):
         if why := side.failed(NEUTRAL):
             return {"status": "error", "reason": f"{side.snapshot.id}: {why}"}
-    common = len(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys())
+    common = len(wordings.once(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys()))
     if common < silent_update.MINIMUM_PROMPTS:
         reason = f"{common} prompts on {NEUTRAL} in both snapshots; at least {silent_update.MINIMUM_PROMPTS} needed"
         return {"status": "insufficient_data", "reason": reason}
@@ -491,8 +499,8 @@ def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) 
 def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str, Any]]:
     """167 of every metric and axis with a value; variance beyond sampling is that of snapshots without a significant change."""
     rows = []
-    for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
-        own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
+    for number, name, axis in dict.fromkeys((point["metric"], point["name"], point["axis"]) for point in history):
+        own = [point for point in history if (point["name"], point["axis"]) == (name, axis)]
         if not any(point["value"] is not None for point in own):
             continue
         points = [(one["snapshot"], *_level(one)) for one in own]
@@ -500,17 +508,17 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
             snapshot
             for snapshot, found in compared.items()
             if any(
-                (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
+                (row["metric"], row["axis"], row["level"]) == (number, axis, AXIS) and row["rejected"] for row in found
             )
         }
-        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins another level
+        levels = np.cumsum([one in moved for one, *_ in points]).tolist()  # a significant change begins another level
         null = [
             (value, se, level)
-            for (name, value, se), level in zip(points, levels, strict=True)
-            if name not in moved and value is not None and se is not None
+            for (one, value, se), level in zip(points, levels, strict=True)
+            if one not in moved and value is not None and se is not None
         ]
         excess = change_points.excess_variance(*zip(*null, strict=True)) if null else 0.0
-        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": metric})
+        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": name})
     return rows
 
 

@@ -8,7 +8,7 @@ single prompts exploratory.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import results_io
-from suites.drift import centroid, embeddings, hedging, length, power, refusal, series_record
+from suites.drift import centroid, embeddings, hedging, length, power, refusal, series_record, wordings
 from suites.drift.corpus import AXES
 from suites.drift.series_record import RecordedSnapshot
 from suites.drift.snapshot import DEFAULT, ZERO
@@ -76,6 +76,10 @@ class SnapshotSide:
         """The rows of an axis without an error, by prompt."""
         return series_record.by_prompt([row for row in self.rows if row["axis"] == axis])
 
+    def asked(self, axis: str) -> set[str]:
+        """The names of an axis' prompts, of failed calls too."""
+        return {f"{row['prompt']}@{row['version']}" for row in self.rows if row["axis"] == axis}
+
     def failed(self, axis: str) -> str:
         """Why the metrics of an axis say nothing: too many calls failed; empty if not."""
         own = [row for row in self.rows if row["axis"] == axis]
@@ -121,16 +125,20 @@ def seed_of(seed: int, *parts: str) -> int:
 # --- one snapshot -----------------------------------------------------------------------------------------------------
 
 
-def described(side: SnapshotSide, metric: Any, axis: str, seed: int) -> Estimate:
-    """The level of a metric on an axis: the mean over prompts of their means, with a bootstrap interval over prompts."""
+def described(side: SnapshotSide, metric: Any, axis: str, seed: int, names: Collection[str] | None = None) -> Estimate:
+    """The level of a metric on an axis: the mean over prompts of their means, with a bootstrap interval over prompts.
+
+    `names`: the prompts to describe, one version of each; default: the latest.
+    """
     if why := side.failed(axis):
         return missing("error", why, metric.UNIT)
-    values = side.values(metric, axis)
+    names = wordings.once(side.of(axis)) if names is None else names
+    values = {name: own for name, own in side.values(metric, axis).items() if name in names}
     least = side.settings["minimum_prompts"]
     if len(values) < least:
         return missing("insufficient_data", f"{len(values)} prompts with a value; at least {least} needed", metric.UNIT)
     means = [float(np.mean(values[key])) for key in sorted(values)]
-    detail = _detail(side, metric, axis, values)
+    detail = _detail(side, metric, [row for name, own in side.of(axis).items() if name in names for row in own], values)
     found = bootstrap.mean(
         means, seed=seed_of(seed, metric.NAME, axis), resamples=side.settings["resamples"], unit=metric.UNIT
     )
@@ -147,9 +155,8 @@ def sampling_error(values: Values) -> float | None:
     return float(np.sqrt(sum(np.var(one, ddof=1) / len(one) for one in values.values())) / len(values))
 
 
-def _detail(side: SnapshotSide, metric: Any, axis: str, values: Values) -> dict[str, Any]:
+def _detail(side: SnapshotSide, metric: Any, rows: Sequence[Row], values: Values) -> dict[str, Any]:
     detail: dict[str, Any] = {"standard_error": sampling_error(values)}
-    rows = [row for own in side.of(axis).values() for row in own]
     if metric is length:
         spread = length.quartiles(length.values(rows))
         detail |= {"median": spread.value, **spread.detail, "cut_at_max_tokens": length.cut(rows)}
@@ -247,7 +254,7 @@ def _scalar(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str, s
     if (why := blocked(before, after, metric, axis)) is not None:
         return _record(metric, axis, AXIS, why)
     values = before.values(metric, axis), after.values(metric, axis)
-    keys = sorted(values[0].keys() & values[1].keys())
+    keys = wordings.once(values[0].keys() & values[1].keys())
     if len(keys) < (least := after.settings["minimum_prompts"]):
         reason = f"{len(keys)} prompts with a value in both snapshots; at least {least} needed"
         return _record(metric, axis, AXIS, missing("insufficient_data", reason, metric.UNIT, len(keys)))
@@ -304,7 +311,7 @@ def _centroid(before: SnapshotSide, after: SnapshotSide, axis: str, seed: int, m
     if (why := blocked(before, after, centroid, axis)) is not None:
         return _record(centroid, axis, AXIS, why)
     clouds = before.clouds(axis), after.clouds(axis)
-    keys = sorted(clouds[0].keys() & clouds[1].keys())
+    keys = wordings.once(clouds[0].keys() & clouds[1].keys())
     if len(keys) < (least := after.settings["minimum_prompts"]):
         reason = f"{len(keys)} prompts with embeddings in both snapshots; at least {least} needed"
         return _record(centroid, axis, AXIS, missing("insufficient_data", reason, centroid.UNIT, len(keys)))
@@ -358,7 +365,8 @@ def _by_harm(
     for metric, axis in pairs:
         values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
         for harm in ("clear", "contested"):
-            keys = sorted(key for key in values[0].keys() & values[1].keys() if rows[key][0]["harm"] == harm)
+            common = wordings.once(values[0].keys() & values[1].keys())
+            keys = [key for key in common if rows[key][0]["harm"] == harm]
             if keys and blocked(before, after, metric, axis) is None:
                 own = seed_of(seed, after.snapshot.id, metric.NAME, axis, harm)
                 one, a, b = tested(before, after, metric, axis, keys, own)
@@ -394,6 +402,6 @@ def changes_by_split(before: SnapshotSide, after: SnapshotSide, metric: Any, axi
     """{split: {prompt: mean B - mean A}}: what the held-out gap is made of."""
     values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
     found: dict[str, dict[str, float]] = {"public": {}, "held_out": {}}
-    for key in sorted(values[0].keys() & values[1].keys()):
+    for key in wordings.once(values[0].keys() & values[1].keys()):
         found[rows[key][0]["split"]][key] = float(np.mean(values[1][key]) - np.mean(values[0][key]))
     return found

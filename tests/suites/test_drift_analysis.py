@@ -10,7 +10,17 @@ import pytest
 
 import results_io
 from results_io import UserError
-from suites.drift import analysis, change_points, corpus, registration, series_record, silent_update, snapshot, status
+from suites.drift import (
+    analysis,
+    change_points,
+    corpus,
+    registration,
+    series_record,
+    silent_update,
+    snapshot,
+    status,
+    wordings,
+)
 from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
@@ -313,6 +323,78 @@ def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkey
     )  # as an older version did
     analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
     assert len(made) == 3 and results_io.read(kept)["kind"] == document["kind"]
+
+
+# --- wordings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reworded_prompt_begins_another_series(tmp_path) -> None:
+    """p0 of twelve is asked anew from week 23 on, beside the old one for two weeks. Its answers have 100 more tokens."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number, versions in ((22, (1,)), (23, (1, 2)), (24, (1, 2)), (26, (2,))):
+            name = f"2026-W{number}"
+            rows = [row for row in grid(name, plain) if row["prompt"] != "p0"]
+            for version in versions:
+                asked = [line(name, "p0", s, tokens=20 + s + 100 * (version - 1)) for s in range(SAMPLES)]
+                rows += [row | {"version": version, "prompt_hash": f"p0@{version}"} for row in asked]
+            week(writer, name, rows, n=len(rows))
+    found = analysed(folder)
+    series_of = {}
+    for point in found["history"]:
+        if point["metric"] == "163":
+            series_of.setdefault(point["name"], {})[point["snapshot"][-2:]] = point["value"]
+    new = 22.5 + 100 / 12
+    assert series_of == {
+        "length": {"22": 22.5, "23": 22.5, "24": 22.5, "25": None},
+        "length_wording_2": {"23": pytest.approx(new), "24": pytest.approx(new), "25": None, "26": pytest.approx(new)},
+    }
+    tests = {}
+    for number in (23, 24, 26):
+        records = results_io.read(folder / f"manifest-2026-W{number}.json")["records"]
+        tests[number] = next(row for row in records if row["level"] == "axis" and row["name"] == "length")
+    assert {n: row["detail"]["prompts"] for n, row in tests.items()} == {23: 12, 24: 12, 26: 12}
+    assert {n: round(row["before"], 4) for n, row in tests.items()} == {23: 22.5, 24: round(new, 4), 26: round(new, 4)}
+    overlaps = [row for row in results_io.read(folder / "163_length.json")["records"] if row["level"] == "overlap"]
+    assert [(row["snapshot"], row["difference"]) for row in overlaps] == [("2026-W23", 100.0), ("2026-W24", 100.0)]
+    breaks = {row["of"]: row["detail"]["have"] for row in found["records"] if row["level"] == "series" and row["axis"]}
+    assert breaks["length"] == 3 and breaks["length_wording_2"] == 2  # a splice would have four points, and break
+
+
+def test_wordings_are_those_of_each_snapshot_and_of_none_after_it() -> None:
+    asked = {"1": ["a@1", "b@1"], "2": ["a@1", "a@2", "b@1"], "4": ["a@2", "b@1", "b@2"], "5": ["a@2", "b@2", "c@1"]}
+    found = wordings.of_axis(["0", "1", "2", "3", "4", "5"], asked)
+    assert [{key: names and sorted(names) for key, names in one.asked.items()} for one in found] == [
+        {"0": None, "1": ["a@1", "b@1"], "2": ["a@1", "b@1"], "3": None},
+        {"2": ["a@2", "b@1"], "3": None, "4": ["a@2", "b@1"]},
+        {"4": ["a@2", "b@2"], "5": ["a@2", "b@2", "c@1"]},
+    ]
+    for end in range(1, 6):
+        part = wordings.of_axis([str(n) for n in range(end)], {k: v for k, v in asked.items() if int(k) < end})
+        for short, long in zip(part, found, strict=False):
+            assert short.asked == {key: names for key, names in long.asked.items() if int(key) < end}
+    assert wordings.once({"x@y@2", "x@y@10", "z@1"}) == ["x@y@10", "z@1"]
+
+
+# --- families of many tests -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_one_change_among_many_single_prompts_can_survive(tmp_path) -> None:
+    """170 prompts by three metrics: 510 tests, so 20,399 relabellings; the smallest p, 2/20,400, is a 510th of .05."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number in (22, 23):
+            name = f"2026-W{number}"
+            moved = {"p0": 90 * (number - 22)}
+            prompts = [(f"p{p}", s) for p in range(170) for s in range(10)]
+            rows = [line(name, p, s, tokens=20 + s + moved.get(p, 0)) for p, s in prompts]
+            week(writer, name, rows, n=len(rows))
+    rows = [row for row in analysed(folder, prompt_level=True)["records"] if row["level"] == "prompt"]
+    lengths = [row for row in rows if row["name"] == "length"]
+    assert len(rows) == 510 and {row["detail"]["relabellings"] for row in lengths} == {20_399}
+    found = [(row["prompt"], row["p"], row["adjusted_p"]) for row in rows if row["rejected"]]
+    assert found == [("p0@1", pytest.approx(2 / 20_400), pytest.approx(0.05))]
 
 
 # --- commitments ------------------------------------------------------------------------------------------------------
