@@ -220,7 +220,9 @@ def corrected(rows: Sequence[dict[str, Any]], alpha: float) -> list[dict[str, An
 
 
 def _record(metric: Any, axis: str, level: str, found: Estimate, **rest: Any) -> dict[str, Any]:
-    direction = None if found.value is None else float(np.sign(found.value))
+    direction = (
+        None if found.value is None or metric is centroid else float(np.sign(found.value))
+    )  # a distance has none
     own = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": level, "unit": found.unit}
     said = {"status": found.status, "reason": found.reason, "difference": found.value, "direction": direction}
     tested = {"p": found.p_value, "test": found.test, "n": found.n, "detail": dict(found.detail)}

@@ -67,8 +67,9 @@ def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str
 def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[ComparisonRow]]) -> list[dict[str, Any]]:
     """What became of each registered claim: on the first comparison whose data came after it and has its test.
 
-    `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory. What the
-    chain says was decided stands, whatever an analysis with other settings finds: a claim is decided once.
+    `comparisons`: axis records by snapshot, without those of a detector that is not locked. A claim whose snapshot began before
+    it was registered is never confirmatory. What the chain says was decided stands, whatever an analysis with other settings
+    finds: a claim is decided once.
     """
     return [_decision(claim, series, comparisons) for claim in series.registered]
 
@@ -99,9 +100,13 @@ def _test_of(claim: Mapping[str, Any], rows: Sequence[ComparisonRow]) -> ChangeR
 
 
 def supports(claim: Mapping[str, Any], row: ChangeRow) -> bool:
-    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered."""
+    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered.
+
+    A distance has no direction; it is up where anything moved.
+    """
     sign = DIRECTIONS[claim["direction"]]
-    right = sign == 0 or row["direction"] == sign
+    way = 1.0 if row["direction"] is None else row["direction"]
+    right = sign in (0, way)
     return right and row["p"] <= claim["alpha"] and abs(row["difference"] or 0.0) >= claim["margin"]
 
 
