@@ -8,7 +8,7 @@ whatever order they were written and however often the writer was killed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from suites.drift import (
     hedging,
     held_out_gap,
     length,
+    power,
     refusal,
     registration,
     schedule,
@@ -32,6 +33,7 @@ from suites.drift import (
     silent_update,
     stance,
     status,
+    wordings,
 )
 from suites.drift.comparison import AXIS, GAPS, SCALARS, SnapshotSide
 from suites.drift.corpus import AXES, NEUTRAL
@@ -198,7 +200,7 @@ def _manifest(
     gaps = known_gaps(series, ids)
     tests = [{**row, **_flag(row, sides[own])} for row in compared.get(own, ())]
     levels = [point for point in history if point["snapshot"] == own]
-    rows = [*_levels(series, own, levels, gaps), *tests, *_untested(own, sides, before)]
+    rows = [*_levels(series, own, levels, gaps, sides), *tests, *_untested(own, sides, before)]
     rows += comparison.overlaps(sides[own], seed) if own in sides else []
     rows += _silent(series, ids, sides, compared, before, seed) if own in sides else []
     rows += _breaks(history, compared)
@@ -220,7 +222,7 @@ def _manifest(
         "alarms": [_alarm(row) for row in sorted(alarms, key=_place)],
         "gaps": gaps,
         "history": [*history, *_shifts(ids, sides, compared)],
-        "registered": registration.decided(_until(series, ids), compared),
+        "registered": registration.decided(_until(series, ids), _confirming(compared, sides)),
     }
 
 
@@ -299,30 +301,41 @@ def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[SeriesPoint]:
-    """The level of every metric and axis at every snapshot; a gap has no value and is not imputed."""
+    """The level of every metric and axis at every snapshot; a gap has no value and is not filled.
+
+    One series a wording: where prompts are reworded another one begins under a name of its own, such as length_wording_2.
+    """
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
+        series = wordings.of_axis(ids, {one: side.asked(axis) for one, side in sides.items() if axis in side.axes})
         for metric in SCALARS:
-            for one in ids:
-                point = {
-                    "snapshot": one,
-                    "metric": metric.NUMBER,
-                    "name": metric.NAME,
-                    "axis": axis,
-                    "unit": metric.UNIT,
-                }
-                if one not in sides or axis not in sides[one].axes:
-                    points.append({**point, "value": None, "low": None, "high": None, "status": "gap", "reason": "gap"})
-                    continue
-                found = comparison.described(sides[one], metric, axis, comparison.seed_of(seed, one))
-                ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
-                point |= {"value": found.value, **ends, "status": found.status, "reason": found.reason}
-                points.append({**point, "n": found.n, "detail": dict(found.detail)})
+            for number, wording in enumerate(series, 1):
+                name = metric.NAME if number == 1 else f"{metric.NAME}_wording_{number}"
+                own = {"metric": metric.NUMBER, "name": name, "axis": axis, "unit": metric.UNIT}
+                for one, names in wording.asked.items():
+                    point = _gap_point() if names is None else _point(sides[one], metric, axis, seed, names)
+                    points.append({"snapshot": one, **own, **point})
     return points
 
 
+def _gap_point() -> dict[str, Any]:
+    return {"value": None, "low": None, "high": None, "status": "gap", "reason": "gap"}
+
+
+def _point(side: SnapshotSide, metric: Any, axis: str, seed: int, names: Collection[str]) -> dict[str, Any]:
+    """The level of a metric on these prompts."""
+    found = comparison.described(side, metric, axis, comparison.seed_of(seed, side.snapshot.id), names)
+    ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
+    said = {"value": found.value, **ends, "status": found.status, "reason": found.reason}
+    return {**said, "n": found.n, "detail": dict(found.detail)}
+
+
 def _levels(
-    series: SeriesRecord, own: str, points: Sequence[SeriesPoint], gaps: Sequence[Mapping[str, Any]]
+    series: SeriesRecord,
+    own: str,
+    points: Sequence[SeriesPoint],
+    gaps: Sequence[Mapping[str, Any]],
+    sides: Mapping[str, SnapshotSide],
 ) -> list[dict[str, Any]]:
     """Records of the levels of this snapshot, of axes that do not apply, and of a gap."""
     rows = []
@@ -336,10 +349,27 @@ def _levels(
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "not_applicable", "reason": reason, "detail": {}, "p": None})
     if any(gap["snapshot"] == own and gap["whole"] for gap in gaps):
-        for metric in (silent_update,) if points else (*SCALARS, silent_update):
+        for metric in _expected(sides) if points else (*SCALARS, *_expected(sides)):
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": None, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "gap", "reason": "gap", "detail": {}, "p": None})
     return rows
+
+
+def _expected(sides: Mapping[str, SnapshotSide]) -> list[Any]:
+    """The metrics without a level that a snapshot of this series would have had."""
+    with_vectors = any(side.vectors is not None for side in sides.values())
+    hidden = any(row["split"] == "held_out" for side in sides.values() for row in side.rows)
+    return [silent_update, *([centroid] if with_vectors else []), *([held_out_gap] if hidden else [])]
+
+
+def _locked(row: Mapping[str, Any], side: SnapshotSide) -> bool:
+    """Whether an alarm, or the decision of a claim, may rest on a test: refusals need a locked detector."""
+    return row["metric"] != refusal.NUMBER or side.detector.locked
+
+
+def _confirming(compared: Compared, sides: Mapping[str, SnapshotSide]) -> Compared:
+    """The tests that a registered claim may be decided on."""
+    return {one: [row for row in rows if _locked(row, sides[one])] for one, rows in compared.items()}
 
 
 def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
@@ -348,7 +378,7 @@ def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
         return {"flag": "held-out gap" if row["rejected"] else None}
     if row["level"] != AXIS:
         return {"flag": None, "role": "exploratory"}
-    locked = row["metric"] != refusal.NUMBER or side.detector.locked
+    locked = _locked(row, side)
     role = "primary" if locked else "exploratory: the detector is not locked"
     return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
 
@@ -424,16 +454,24 @@ def _silent(
     proof = silent_update.evidence(*(side.snapshot for side in pair))
     if proof is None and (lacking := _unread(*pair, compared[own])):
         return [{**row, **lacking, "detail": {}}]
-    signs = (
-        []
-        if proof or silent_update.announced(*(side.snapshot for side in pair))
-        else _signs(series, sides, compared, own)
-    )
+    announced = silent_update.announced(*(side.snapshot for side in pair))
+    signs = [] if proof or announced else _signs(series, sides, compared, own)
     said = "proven" if proof else "candidate" if signs else "none"
-    reason = proof or "; ".join(signs)
+    reason = proof or "; ".join(signs) or _could_find(compared[own], pair[1])
     detail = {"evidence": said, "shuffled_rate": _shuffled(ids, sides, seed)}
     flag = "alarm" if said != "none" else None
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
+
+
+def _could_find(rows: Sequence[ComparisonRow], side: SnapshotSide) -> str:
+    """What the rule of one p would have found in this comparison, by metric; empty where no spread says so."""
+    changes = {
+        row["name"]: power.detectable(row["detail"].get("standard_error"), silent_update.ONE_P)
+        for row in _neutral_rows(rows, side)
+    }
+    known = [f"{name} {change:.3g}" for name, change in changes.items() if change is not None]
+    limit = f"one p <= {silent_update.ONE_P:g} with chance {power.POWER:g}"
+    return f"changes that give {limit}: {', '.join(known)}" if known else ""
 
 
 def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[ComparisonRow]) -> dict[str, str]:
@@ -441,11 +479,11 @@ def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[Comparison
     for side in (before, after):
         if why := side.failed(NEUTRAL):
             return {"status": "error", "reason": f"{side.snapshot.id}: {why}"}
-    common = len(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys())
+    common = len(wordings.once(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys()))
     if common < silent_update.MINIMUM_PROMPTS:
         reason = f"{common} prompts on {NEUTRAL} in both snapshots; at least {silent_update.MINIMUM_PROMPTS} needed"
         return {"status": "insufficient_data", "reason": reason}
-    if all(one["p"] is None for one in _neutral(rows).values()):
+    if all(one["p"] is None for one in _neutral(rows, after).values()):
         return {"status": "insufficient_data", "reason": f"no metric on {NEUTRAL} could be tested"}
     return {}
 
@@ -457,26 +495,44 @@ def _signs(
     own: str,
 ) -> list[str]:
     """Why the comparison of a snapshot is a candidate. The comparison before it counts unless its update was announced."""
-    tests, one = [_neutral(compared[own])], series_record.previous(series, own)
+    tests, one = [_neutral(compared[own], sides[own])], series_record.previous(series, own)
     earlier = series_record.previous(series, one.id) if one else None
     if one and earlier and one.id in compared and not silent_update.announced(earlier, sides[one.id].snapshot):
-        tests.insert(0, _neutral(compared[one.id]))
+        tests.insert(0, _neutral(compared[one.id], sides[one.id]))
+        if all(centroid.NAME in test for test in tests):
+            way = _way_on(sides[earlier.id], sides[one.id], sides[own])
+            for test, sign in zip(tests, (1.0, way), strict=True):
+                test[centroid.NAME]["direction"] = sign
     return silent_update.candidates(tests)
 
 
-def _neutral(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    own = [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL]
+def _way_on(*three: SnapshotSide) -> float | None:
+    """Whether the centroid's second change goes on the way of its first (1) or back (-1); None without common prompts."""
+    clouds = [side.clouds(NEUTRAL) for side in three]
+    names = wordings.once(clouds[0].keys() & clouds[1].keys() & clouds[2].keys())
+    return float(np.sign(centroid.onward(*([one[name] for name in names] for one in clouds)))) if names else None
+
+
+def _neutral_rows(rows: Sequence[ComparisonRow], side: SnapshotSide) -> list[ComparisonRow]:
+    """The axis tests of neutral prompts that an alarm may rest on."""
+    return [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL and _locked(row, side)]
+
+
+def _neutral(rows: Sequence[ComparisonRow], side: SnapshotSide) -> dict[str, dict[str, Any]]:
+    own = _neutral_rows(rows, side)
     return {row["name"]: {"p": row["p"], "rejected": row["rejected"], "direction": row["direction"]} for row in own}
 
 
 def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> float | None:
-    """How often the rule fires on this series in random order, with the metrics that every snapshot has; None without any."""
+    """About how often the rule fires on this series in random order, by prompts and metrics that every snapshot has."""
     known = [
         sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes and not sides[one].failed(NEUTRAL)
     ]
     columns = []
-    for metric in SCALARS:
-        values = [side.values(metric, NEUTRAL) for side in known]
+    for metric in (one for one in SCALARS if one is not refusal or all(side.detector.locked for side in known)):
+        every = [side.values(metric, NEUTRAL) for side in known]
+        names = wordings.once(set.intersection(*(set(one) for one in every))) if every else []
+        values = [{name: one[name] for name in names} for one in every]
         errors = [comparison.sampling_error(one) for one in values]
         if all(error is not None for error in errors) and any(errors):
             columns.append(
@@ -494,8 +550,8 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
     Variance beyond sampling is estimated from snapshots without a significant change.
     """
     rows = []
-    for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
-        own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
+    for number, name, axis in dict.fromkeys((point["metric"], point["name"], point["axis"]) for point in history):
+        own = [point for point in history if (point["name"], point["axis"]) == (name, axis)]
         if not any(point["value"] is not None for point in own):
             continue
         points = [(one["snapshot"], *_level(one)) for one in own]
@@ -503,17 +559,17 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
             snapshot
             for snapshot, found in compared.items()
             if any(
-                (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
+                (row["metric"], row["axis"], row["level"]) == (number, axis, AXIS) and row["rejected"] for row in found
             )
         }
-        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins a new level
+        levels = np.cumsum([one in moved for one, *_ in points]).tolist()  # a significant change begins another level
         null = [
             (value, se, level)
-            for (name, value, se), level in zip(points, levels, strict=True)
-            if name not in moved and value is not None and se is not None
+            for (one, value, se), level in zip(points, levels, strict=True)
+            if one not in moved and value is not None and se is not None
         ]
         excess = change_points.excess_variance(*zip(*null, strict=True)) if null else 0.0
-        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": metric})
+        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": name})
     return rows
 
 

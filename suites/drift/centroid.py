@@ -93,6 +93,19 @@ def detectable(
     return float(np.quantile(found, 1 - alpha) + stats.norm.ppf(power.POWER) * found.std(ddof=1))
 
 
+def onward(a: Sequence[Cloud], b: Sequence[Cloud], c: Sequence[Cloud]) -> float:
+    """Sum over prompts of (c - b).(b - a) of their centroids: above 0 if the second change goes on the way of the first.
+
+    A distance has no sign, so this is what says whether two changes have one direction. Both share the sample b, which alone
+    would make it -tr(S_b)/n_b; that is added back.
+    """
+    found = 0.0
+    for x, y, z in zip(a, b, c, strict=True):
+        noise = float(y.var(0, ddof=1).sum()) / len(y)
+        found += float((z.mean(0) - y.mean(0)) @ (y.mean(0) - x.mean(0))) + noise
+    return found
+
+
 def label(value: float) -> str:
     """A word for the size of a distance; no verdict rests on it."""
     return next((name for edge, name in LABELS if value < edge), "large")

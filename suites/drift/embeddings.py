@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import regex
+import tokenizers
 from jaxtyping import Float
 
 from suites.modes import embedding
@@ -30,10 +31,8 @@ DIGITS = 6  # decimal places kept of each coordinate: batches differ in the seve
 @cache
 def identity() -> Mapping[str, Any] | None:
     """Name and weights' hash of the installed embedder; None without one."""
-    spec = importlib.util.find_spec(embedding.PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    if (folder := _folder()) is None:
         return None
-    folder = Path(next(iter(spec.submodule_search_locations)))
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.safetensors")) or sorted(folder.rglob("*.bin")):
         with path.open("rb") as file:
@@ -44,8 +43,32 @@ def identity() -> Mapping[str, Any] | None:
 
 
 def truncated(text: str) -> bool:
-    """Whether a text is certainly longer than the embedder reads: its words and marks are never more than its word pieces."""
-    return len(PIECES.findall(text)) > WORD_PIECES - 2  # a mark at each end
+    """Whether a text is longer than the embedder reads.
+
+    By its own tokenizer, with a mark at each end. Without it by words and marks, which are never more than the pieces, so that
+    a text of long words may be missed.
+    """
+    if (own := tokenizer()) is None:
+        return len(PIECES.findall(text)) > WORD_PIECES - 2
+    return len(own.encode(text.encode(errors="replace").decode()).ids) > WORD_PIECES
+
+
+@cache
+def tokenizer() -> tokenizers.Tokenizer | None:
+    """That of the installed embedder, cutting nothing; None without one."""
+    path = next(iter(sorted(folder.rglob("tokenizer.json"))), None) if (folder := _folder()) else None
+    if path is None:
+        return None
+    found = tokenizers.Tokenizer.from_file(str(path))
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+def _folder() -> Path | None:
+    spec = importlib.util.find_spec(embedding.PACKAGE)
+    places = None if spec is None else spec.submodule_search_locations
+    return Path(next(iter(places))) if places else None
 
 
 class Store:

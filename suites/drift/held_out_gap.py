@@ -16,21 +16,15 @@ UNIT = "difference of mean changes"
 MINIMUM = 10  # prompts a side
 
 
-def gap(
-    public: Sequence[float],
-    held_out: Sequence[float],
-    *,
-    seed: int,
-    axes: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Estimate:
-    """Mean change (B - A) of held-out prompts minus mean change of public prompts, without the minimum number of `reported`.
+def gap(public: Sequence[float], held_out: Sequence[float], *, seed: int) -> Estimate:
+    """Mean per-prompt change (B - A) of held-out prompts minus that of public ones, whatever their number: see `reported`.
 
-    Changes are signed so that the overall change is positive, which relabelling does not alter. The test is one-sided (held-out
-    prompts moved more). Labels are permuted within `axes`: one label per public and per held-out prompt.
+    One-sided: that the held-out ones moved more, in the direction in which all prompts moved together, which relabelling does
+    not change; where all fell, a gap below 0 is more. Labels are permuted among the prompts, which are those of one axis.
     """
     x, y = np.asarray(public, dtype=float), np.asarray(held_out, dtype=float)
-    sign = -1.0 if np.concatenate([x, y]).sum() < 0 else 1.0
-    return permutation.difference(sign * x, sign * y, seed=seed, strata=axes, alternative="greater", unit=UNIT)
+    alternative = "less" if np.concatenate([x, y]).sum() < 0 else "greater"
+    return permutation.difference(x, y, seed=seed, alternative=alternative, unit=UNIT)
 
 
 def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, seed: int) -> Estimate:

@@ -67,8 +67,9 @@ def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str
 def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[ComparisonRow]]) -> list[dict[str, Any]]:
     """The decision on each registered claim, by the first comparison with later data that has its test on enough prompts.
 
-    `comparisons`: axis records by snapshot. A snapshot that began before the claim was registered cannot decide it. A claim is
-    decided once: a decision on the chain stands, whatever an analysis with other settings finds.
+    `comparisons`: axis records by snapshot, without those of a detector that is not locked. A claim whose snapshot began before
+    it was registered is never confirmatory. What the chain says was decided stands, whatever an analysis with other settings
+    finds: a claim is decided once.
     """
     return [_decision(claim, series, comparisons) for claim in series.registered]
 
@@ -99,9 +100,13 @@ def _test_of(claim: Mapping[str, Any], rows: Sequence[ComparisonRow]) -> ChangeR
 
 
 def supports(claim: Mapping[str, Any], row: ChangeRow) -> bool:
-    """Whether p <= alpha (two-sided, as registered) and the change has the claim's direction and at least its margin."""
+    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered.
+
+    A distance has no direction; it is up where anything moved.
+    """
     sign = DIRECTIONS[claim["direction"]]
-    right = sign == 0 or row["direction"] == sign
+    way = 1.0 if row["direction"] is None else row["direction"]
+    right = sign in (0, way)
     return right and row["p"] <= claim["alpha"] and abs(row["difference"] or 0.0) >= claim["margin"]
 
 
