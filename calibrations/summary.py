@@ -19,12 +19,13 @@ FAITHFULNESS = "P.faithfulness"
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier and verdicts, how many claims were tried, the global M93 over their
-    records and, apart from it, the corrected p-values of behavioural results; return its path. ResultError for a certificate
-    that was edited; one of an older version, without a digest of its content, is left out and listed.
+    """Write results/summary.json and return its path.
 
-    Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
-    not depend on which run ended first. Only one process at a time may do this in one folder of results.
+    It holds every certificate's tier and verdicts, the number of claims tried, the global M93 over the certificates' records
+    and, apart from it, the corrected p-values of behavioural results. Certificates are keyed and sorted by their folder
+    ("model/task" or "model/task/variant"), so the file does not depend on which run ended first. A certificate of an older
+    version, without a digest of its content, is left out and listed. Only one process at a time may call this for one folder
+    of results. Raises ResultError for a certificate that was edited.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
