@@ -143,7 +143,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
 def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing: Standing) -> str:
     """The tier's name and the recipe it was reached under; above tier 2, also whether the role labels were tested.
 
-    Under rules that are not released, only what follows the name.
+    Under rules that are not released, `under` (such as "under changed rules") takes the place of the name.
     """
     recipe = next(
         (
