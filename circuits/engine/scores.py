@@ -24,7 +24,7 @@ class Scores:
 
     @classmethod
     def empty(cls, sweep: Sweep, prompts: PromptSet, dtype: torch.dtype) -> Scores:
-        """Uninitialised scores of a sweep, in `dtype` or at least float32."""
+        """Zeros for all scores of a sweep, to be filled by `put`; float64 if the model computes in it, else float32."""
         shape, kind = (len(sweep), len(prompts)), np.float64 if dtype == torch.float64 else np.float32
         answers, foils = (np.zeros(shape, kind) if sweep.probabilities else None for _ in range(2))
         return cls(np.zeros(shape, kind), np.zeros(shape, bool), answers, foils)

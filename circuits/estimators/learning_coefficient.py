@@ -277,11 +277,11 @@ def sample(
 def choose_step_sizes(
     posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """(step size, its Metropolis acceptance) of every problem: the largest eps of the grid that is accepted enough.
+    """(step size, its Metropolis acceptance) of every problem: the largest eps of the grid with enough acceptance.
 
-    Each eps is tried by a pilot run on one fixed minibatch for each chain, where acceptance is well defined (Lau et al.
-    2023 tune SGLD by it); its first half is not counted. Step size NaN if the whole grid fails. `accepted` is the
-    acceptance of the largest step if it is known.
+    Each eps is tried in a pilot run on one fixed minibatch per chain, for which acceptance is well defined (Lau et al. 2023
+    tune SGLD by it). Only the second half of the run counts. The step size is NaN if the whole grid fails. `accepted` is the
+    acceptance of the largest step, if known.
     """
     count = len(posterior.problems)
     chosen, acceptance = np.full(count, np.nan), np.zeros(count)
@@ -333,13 +333,13 @@ def _mean(
     step_size: Float[Tensor, " chain"],
     gamma: float,
 ) -> Float[Tensor, "chain parameter"]:
-    """Where the drift alone leads."""
+    """The position after the drift of a step, without its noise."""
     half = (step_size / 2).to(position)[:, None]
     return position - half * (gradient + gamma * position)
 
 
 def _spread(step_size: Float[Tensor, " chain"], gamma: float) -> Float[Tensor, " chain"]:
-    """Standard deviation of a step's noise: exact for the localiser alone."""
+    """Standard deviation of a step's noise, exact for the localiser without a loss."""
     return (step_size * (1 - step_size * gamma / 4)).sqrt()
 
 
@@ -356,7 +356,7 @@ def diagnose(
 ) -> CoefficientEstimate:
     """The estimate that the chains of one problem support, or the reason why there is none.
 
-    LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); its standard error is that over chains.
+    LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); the standard error is taken over chains.
     """
     sound = np.all(np.isfinite(trace), axis=1)
     means = tuple(float(chain.mean()) if ok else None for chain, ok in zip(trace, sound, strict=True))
@@ -404,8 +404,8 @@ def _standard_error(values: Float[np.ndarray, " chain"]) -> float:
 def split_r_hat(trace: Float[np.ndarray, "chain draw"]) -> float:
     """Potential scale reduction of half chains (Gelman et al. 2013): sqrt(((m-1)/m W + B/m) / W), m draws each.
 
-    W is the mean variance within half chains, B/m the variance of their means. 1 if nothing varies at all; infinite if
-    only the means do.
+    W is the mean variance within half chains, B/m the variance of their means. It is 1 if nothing varies, and infinite if
+    only the means vary.
     """
     size = trace.shape[1] // 2
     halves = np.concatenate([trace[:, :size], trace[:, -size:]])
@@ -416,10 +416,10 @@ def split_r_hat(trace: Float[np.ndarray, "chain draw"]) -> float:
 
 
 def effective_samples(trace: Float[np.ndarray, "chain draw"]) -> float:
-    """Number of independent draws worth as much (Gelman et al. 2013): C m / (1 + 2 sum_t rho_t).
+    """Effective number of independent draws (Gelman et al. 2013): C m / (1 + 2 sum_t rho_t) for C chains of m draws.
 
-    rho_t from the autocovariances of all chains together, summed in pairs until a pair is no longer positive (Geyer
-    1992). C m, the number of draws, is the most it can be; it is that if nothing varies.
+    rho_t comes from the autocovariances of all chains together, summed in pairs until a pair is no longer positive (Geyer
+    1992). The value is at most C m, and C m if nothing varies.
     """
     count, size = trace.shape
     centred = trace - trace.mean(1, keepdims=True)

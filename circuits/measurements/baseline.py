@@ -25,7 +25,7 @@ def measure(study: Study) -> dict[str, Any]:
     effects = study.run(sweep)
     best = study.engine.end_logits(prompts).argmax(1, keepdim=True)
     top1 = (best == prompts.answers).any(1).numpy()
-    assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep asks for them
+    assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep has probabilities
     correct = effects.correct[0]
     splits = np.array(prompts.splits)
     source = study.task.source
@@ -53,7 +53,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def _of_rows(source: RowSource, ids: Sequence[str]) -> dict[str, Any]:
-    """Of prompts from a file: the row of each, the rows that were left out, and what was chosen for them."""
+    """For prompts from a file: the row of each prompt, the rows that were left out, and the choices made for them."""
     return {
         "row": source.rows_of(ids),
         "source": {"left_out": source.left_out, "notes": source.notes},
