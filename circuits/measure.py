@@ -68,12 +68,12 @@ class Plan:
 
     @cached_property
     def examples(self) -> Mapping[str, list[tasks.Example]]:
-        """The four prompt sets as text."""
+        """{prompt set: its examples as text}, for all sets that `sizes` names."""
         return prompts.draw_examples(self.task, self.sizes, self.seed)
 
     @cached_property
     def prompts_sha256(self) -> str:
-        """Identity of all four prompt sets, from their text alone."""
+        """Digest of all prompt sets, from their text alone."""
         return results_io.sha256(
             {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
         )

@@ -483,7 +483,7 @@ class Decoder:
     def logits(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... vocabulary"]:
         """All logits of a final stream, in float32 at least."""
         normed, bias = precise(self.norm(stream)), precise(self.unembedding_bias)
-        if self.unembedding.element_size() < 4:  # in blocks of the vocabulary: converting all of it at once takes twice its memory
+        if self.unembedding.element_size() < 4:  # by blocks of the vocabulary: all at once takes twice its memory
             found = functional.linear(normed, narrow(self.unembedding), bias)
         else:
             found = normed @ precise(self.unembedding).T + bias

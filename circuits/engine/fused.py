@@ -43,7 +43,7 @@ PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run togethe
 SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
 # if fewer of a prompt's positions than this share come from the base run, they are computed: attention in two parts costs more
 SMALLEST_SHARE = 1 / 6
-PATH_BATCHES, PATH_PROMPTS = 8, 16  # number of batches of path interventions, shared by threads, and their smallest size
+PATH_BATCHES, PATH_PROMPTS = 8, 16  # path interventions: batches to share among threads, and their smallest size
 
 
 Found = tuple[list[int], list[int], Scores]  # numbers of variants, rows of the prompts, their scores

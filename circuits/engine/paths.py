@@ -29,9 +29,7 @@ from circuits.prompts import PromptSet
 
 STREAM = "blocks.{}.hook_resid_pre"
 
-Place = tuple[
-    int, str
-]  # the place of readers: a layer, and "attention" (q, k and v together), "mlp" or "logits"
+Place = tuple[int, str]  # the place of readers: a layer, and "attention" (q, k and v together), "mlp" or "logits"
 
 
 class UnknownWiringError(UnsupportedArchitectureError):

@@ -98,7 +98,7 @@ class Rows:
         start: int,
         leaving: Float[Tensor, "child prompt written d_model"],
     ) -> None:
-        """A block whose states do not share one edit."""
+        """Computes a block whose states do not share one edit, into `leaving`."""
         residual = entering[:, :, start - self.first :]
         beside = self._mlp(layer, residual) if self.decoder.parallel else None
         z = self._attention(layer, self.decoder.layers[layer], past, entering)

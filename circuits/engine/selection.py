@@ -153,10 +153,10 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
     differ = f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by"
     try:
         found = fused.run(sweep, probes)
-    except (UnknownWiringError, DeadHookError) as error:  # the reference backend has just run the same sweep without an error
+    except (UnknownWiringError, DeadHookError) as error:  # the reference backend has just run this sweep
         raise UnsupportedArchitectureError(f"{differ} more than rounding ({error}); use engine=lens") from error
     scale = float(np.abs(expected.logit_diff).max()) or 1.0
-    assert found.answer_probability is not None and expected.answer_probability is not None  # the sweep has probabilities
+    assert found.answer_probability is not None and expected.answer_probability is not None  # the sweep asks for them
     errors = (
         float(np.abs(found.logit_diff - expected.logit_diff).max()) / scale,
         float(np.abs(found.answer_probability - expected.answer_probability).max()),

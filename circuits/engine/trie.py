@@ -18,7 +18,7 @@ from circuits.circuit import Kind, Node
 from circuits.interventions import Base, EveryBut, Recipe, Variant
 
 Places = tuple[str | EveryBut, ...]
-Part = tuple[Recipe, tuple[int, ...], Places | None]  # recipe, heads (empty: the whole tensor), position roles (None: all)
+Part = tuple[Recipe, tuple[int, ...], Places | None]  # recipe, heads (empty: all of it), position roles (None: all)
 Edit = tuple[tuple[Kind, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # layer, and one of its STAGES
 Shift = tuple[

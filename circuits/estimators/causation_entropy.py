@@ -272,7 +272,7 @@ class NearestNeighbour:
             permuted = np.maximum(_apart(target[order]), conditioning)
             return max(self._nats(x, permuted, conditioning) for x in free)
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy releases the interpreter lock to sort and compare
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy sorts without the interpreter lock
             null = list(threads.map(largest, self._orders(given, conditioning)))
         return upper_quantile(np.array(null), self.alpha)
 

@@ -72,7 +72,7 @@ class ComponentGraph:
         """The parts inside as a claim about a task and a model, in one role, since a graph names no roles.
 
         If the graph has MLPs, inside or not, the claim is about heads and MLPs, because the tools ablate both. Raises UserError
-        if nothing is inside, or if all heads are, in a graph that names the model's shape and has scores to choose heads by.
+        if nothing is inside, or if all heads of a graph that names the model's shape are inside and `strongest` is None.
         """
         graph = self if strongest is None else self.strongest(strongest)
         if not graph.heads and not graph.mlps:

@@ -25,7 +25,7 @@ def measure(study: Study) -> dict[str, Any]:
     effects = study.run(sweep)
     best = study.engine.end_logits(prompts).argmax(1, keepdim=True)
     top1 = (best == prompts.answers).any(1).numpy()
-    assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep has probabilities
+    assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep asks for them
     correct = effects.correct[0]
     splits = np.array(prompts.splits)
     source = study.task.source

@@ -86,7 +86,7 @@ def measure(study: Study) -> dict[str, Any]:
     """
     require_linear(study.model)
     settings = study.settings["ocse"]
-    prompts = study.prompts.select(study.subset(len(study.prompts)))  # sorted by id, so that their order does not matter
+    prompts = study.prompts.select(study.subset(len(study.prompts)))  # sorted by id: their order does not matter
     features = attribute(study, prompts)["attribution"].numpy().astype(float)
     target = study.run(Sweep((Variant("clean"),)), prompts, in_logits=True).row("clean").astype(float)
     _require_usable(target, settings)

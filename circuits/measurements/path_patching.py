@@ -193,9 +193,9 @@ def _effects(study: Study, edges: tuple[Edge, ...], rows: list[int]) -> dict[str
 
 
 def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
-    """Which head sends to which input.
+    """The sending head and the receiving input of every edge.
 
-    `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that do.
+    `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that use it.
     """
     sharing = [study.model.graph.heads_of(edge.reader) for edge in edges]
     claimed = set(study.claim.heads)
@@ -255,7 +255,7 @@ def _by_split(study: Study, clean: np.ndarray, scored: dict[str, np.ndarray]) ->
 def _by_size(
     study: Study, edges: tuple[Edge, ...], order: Int[np.ndarray, " edge"], sizes: list[float], rows: list[int]
 ) -> dict[str, Any]:
-    """The circuit with only the n first of its edges in this order, n in shares of all, on the prompts `rows`."""
+    """The circuit with only its first n edges in this order, for n as shares of all edges, on the prompts `rows`."""
     counts = [round(size * len(edges)) for size in sizes]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():
