@@ -194,7 +194,7 @@ def _mcnemar(evidence: Evidence) -> dict[str, Any]:
 
 
 def _membership(evidence: Evidence) -> dict[str, Any]:
-    """AUROC for the k heads with the largest patching effect on the other split: by norm, and by membership with norm as tie-break."""
+    """AUROC for the k heads of largest patching effect on the other split: by norm, and by membership with norm as tie-break."""
     other = evidence.on("held_out" if evidence.split == "evaluation" else "evaluation")
     effect = other.head_effect("02", "denoising").mean(axis=0)
     norm = evidence.head_score("26", "discovery_norm")

@@ -1,4 +1,4 @@
-"""Stage 2: numbered measurements in, one numbered file per calibration out. It never runs a model.
+"""Stage 2: numbered measurements in, one numbered file per calibration out. Pure; never touches a model.
 
 A calibration's file is fresh if the digests of its inputs, its configuration and the code under `calibrations/` have not
 changed since it was made. Verdicts come from the evaluation split. The same calibration with the same thresholds is then run

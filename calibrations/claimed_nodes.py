@@ -1,4 +1,4 @@
-"""The nodes of a claim as measurements store them: heads by (layer, head), or all by name if MLPs or positions are claimed."""
+"""The nodes of a claim as measurements store them: heads by (layer, head); where MLPs or positions are claimed, all by name."""
 
 from __future__ import annotations
 

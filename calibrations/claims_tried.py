@@ -1,4 +1,4 @@
-"""How many claims were tried on the same weights and task: with enough seeds, circuits or prompts, one claim passes by chance.
+"""How many claims were tried on the same weights and task: whoever tries enough seeds, circuits or prompts finds one that passes.
 
 The certificates below one folder of results are counted, so writing to another folder evades the count. Held-out prompts do
 not depend on it: the hash of a prompt's text decides whether it is held out, and does so for all claims.

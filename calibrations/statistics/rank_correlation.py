@@ -120,7 +120,7 @@ def mean_spearman_of_pairs(
     table = finite("scores", scores, ndim=3)
     if not pairs:
         raise Insufficient("n_methods", "no pair of methods to correlate")
-    total, ranked = np.zeros(len(table)), dict[tuple[int, ...], np.ndarray]()  # the pairs use few distinct sets of heads
+    total, ranked = np.zeros(len(table)), dict[tuple[int, ...], np.ndarray]()  # pairs share few sets of heads
     for first, second, heads in pairs:
         index = np.asarray(heads)
         if len(index) < 3:
