@@ -588,7 +588,7 @@ def _claimed(evidence: Evidence) -> list[list[int] | str]:
 
 
 def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Effect of each head given the set that shows it best, as a share of mean D (Wang et al. 2022, section 4.3).
+    """Effect of each head without the set K that shows it best, as a share of mean D (Wang et al. 2022, section 4.3).
 
     Sets and signs were chosen on discovery prompts, so the values on these prompts are unbiased. A head is shown to be minimal
     if its 90 % interval lies above the published 1 %.

@@ -72,7 +72,7 @@ def sizes(evidence: Evidence, **others: int) -> dict[str, int]:
 
 
 def on_distribution(evidence: Evidence) -> tuple[str, ...]:
-    """The recipes that tier 1 asks about: the claim's primary one, and resample, which stays on the model's distribution."""
+    """The recipes that tier 2 asks about: the claim's primary one, and resample, which stays on the model's distribution."""
     return tuple(dict.fromkeys((evidence.primary_recipe, "resample")))
 
 
