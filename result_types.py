@@ -1374,7 +1374,7 @@ class ChangeRow(ComparedRow, FamilyTest):
 
     level: Literal["axis", "prompt", "harm"]
     ci: NotRequired[Bounds | None]
-    role: NotRequired[str]
+    role: NotRequired[Literal["primary", "exploratory", "exploratory: the detector is not locked"]]
 
 
 class OverlapRow(ComparedRow):
