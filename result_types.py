@@ -1873,7 +1873,7 @@ class GeometryMetricResult(GeometryEnvelope):
 
 
 class StoredCell(TypedDict):
-    """A trait by a method: `suites.geometry.matrix.MatrixCell`."""
+    """A trait by a method: `suites.geometry.matrix.MatrixCell`. Results from before PS stood in its cell have no `share`."""
 
     trait: str
     method: str
@@ -1883,6 +1883,9 @@ class StoredCell(TypedDict):
     reason: str
     published: float | None
     ratio: float | None
+    share: NotRequired[float | None]
+    share_status: NotRequired[EstimateStatus | None]
+    share_reason: NotRequired[str]
 
 
 class VarianceComponents(TypedDict):

@@ -171,7 +171,8 @@ def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
 
     def text(trait: str, method: str) -> str:
         cell = by_place[trait, method]
-        return f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")
+        share = "" if (found := cell.get("share")) is None else f" · PS {found:.2f}"
+        return (f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")) + share
 
     return HeatMap(
         name=f"matrix_{name}",

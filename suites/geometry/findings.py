@@ -96,6 +96,12 @@ def wordings(one: Construct) -> tuple[ConstructVariant, ...]:
     return one.of("paraphrase") or one.of("direct")
 
 
+def languages_off(run: SetRun) -> str | None:
+    """Why answers in several languages cannot be compared in these coordinates; None if they can."""
+    embedded = run.coordinates is not None and run.coordinates.kind in EMBEDDED
+    return ENGLISH_ONLY if embedded else None
+
+
 def _guarded(
     one: MeasuredConstruct, metric: ModuleType, used: Sequence[ConstructVariant], make: Callable[[], Metric]
 ) -> Metric:
@@ -218,8 +224,8 @@ def _languages(
         why = NO_NEUTRAL if others else "the construct is put in one language"
         yield None, absent(languages, "not_applicable", why)
         return
-    if run.coordinates is not None and run.coordinates.kind in EMBEDDED:
-        yield None, absent(languages, "off", ENGLISH_ONLY)
+    if (reason := languages_off(run)) is not None:
+        yield None, absent(languages, "off", reason)
         return
     groups = {"base": tuple(base)} | {name: one.construct.of("language", language=name) for name in others}
     used = [variant for group in groups.values() for variant in group]
@@ -230,7 +236,7 @@ def _languages(
 
 
 def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
-    used = one.construct.variants
+    used = [v for v in one.construct.variants if v.method != "language" or languages_off(run) is None]
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
         return

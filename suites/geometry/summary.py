@@ -102,7 +102,8 @@ def matrix_of(cells: Sequence[MatrixCell]) -> Table:
 
 def _shown(cell: MatrixCell) -> str:
     published = "" if cell.published is None else f" ({cell.published:.3f})"
-    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published
+    share = "" if cell.share is None else f" · PS {cell.share:.2f}"
+    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published + share
 
 
 def interval(estimate: Estimate) -> str:

@@ -127,7 +127,7 @@ def test_what_the_figures_hold(ran):
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
             assert (value is None) == (text in ("not applicable", "insufficient data"))
-    assert sum(value is None for row in table.values for value in row) == 6
+    assert sum(value is None for row in table.values for value in row) == 7
     (drift,) = [one for one in figures if isinstance(one, Curves)]
     assert drift.y_label == "distance, nats" and not any("of a author" in one.title for one in maps)
     assert drift.x == ("0", "1") and drift.series[0].y[0] == 0 < drift.series[0].y[1]
@@ -160,9 +160,9 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     table, specification = drawn["matrix_mine"]
     fields = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "rect"]
     missing = {(x, y) for y, row in enumerate(table.values) for x, value in enumerate(row) if value is None}
-    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 6
+    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 7
     strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
-    assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
+    assert len(strokes) == 8 * 7 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
     assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
     rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
     assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)

@@ -25,6 +25,7 @@ from suites.geometry import (
     measure,
     projection,
     results,
+    width,
 )
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
@@ -75,7 +76,8 @@ def records(run, folder):
 
 
 @pytest.mark.slow
-def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
+def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other_but_width(tmp_path):
+    """OW is of all prompts of a construct, personas among them: one that lies three away widens it, by the same number."""
     rng, noise = np.random.default_rng(0), {}
 
     def rule(prompt, sample):
@@ -100,6 +102,9 @@ def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
         )
         assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
         assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
+        outer, one = found[f"G.ow.mine.q{k}"], run.sets[0].measured[k]
+        still = width.ow(one.means([v for v in one.construct.variants if v.persona != "cook"]))
+        assert outer["n"] == 32 and outer["value"] == pytest.approx(3, abs=0.5) and still.estimate.value < 1
     assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
     overall = found["G.pis.mine"]
     assert overall["ci"] is None and overall["assumptions"][0] == "no interval: 6 topics; at least 20 are needed"
@@ -121,6 +126,7 @@ def test_an_answer_that_moves_as_a_whole_is_found_by_position_alone(tmp_path):
         assert found[f"G.ods.mine.q{k}"]["value"] == pytest.approx(3, abs=0.2)
         assert found[f"G.ods.mine.q{k}"]["ci"]["low"] > 2.5 and abs(found[f"G.pis.mine.q{k}"]["value"]) < 0.05
         assert abs(found[f"G.pss.mine.q{k}.cook"]["detail"]["squared"]) < 0.1
+        assert found[f"G.ow.mine.q{k}"]["published"]["value"] < 1  # of 16 prompts, which have no estimate
 
 
 def test_outputs_without_a_coordinate_are_counted_apart_and_too_many_leave_no_number(tmp_path):
