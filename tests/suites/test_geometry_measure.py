@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import results_io
+from meridian.commands import geometry as geometry_command
 from meridian.figures import geometry as geometry_figures
 from results_io import UserError
 from scripts import freeze_constructs
@@ -649,6 +650,47 @@ def test_sides_that_were_not_asked_or_not_read_are_no_issue_and_refusals_are_not
     assert (refused["status"], refused["value"], refused["detail"]["side_a"]) == ("ok", 0.0, 1.0)
     covered = of("covered", both, lambda sample: "" if sample < 1 else says(9.0))
     assert covered["value"] == covered["detail"]["ceiling"] == 1.0
+
+
+@pytest.mark.parametrize("scale", [{}, {"matrix": (np.eye(3) * 2).tolist()}])
+def test_a_variant_that_is_refused_in_all_draws_is_counted_by_ps_in_every_kind_of_coordinates(scale, tmp_path):
+    """An embedding gave it no outputs of one axis among others of three, and joining them was an error of numpy."""
+    anchors = {side: [says(at + 0.01 * k) for k in range(12)] for side, at in (("a", 1.0), ("b", 9.0))}
+    sides = [*((f"a{k}", "side_a") for k in range(3)), ("b0", "side_b")]
+    variants = [{"id": name, "method": method, "prompt": f"{method} {name}"} for name, method in sides]
+    told = {"regions": anchors, "variants": variants}
+    own = written(tmp_path / "mine", [question("half", **(told | {"variants": variants[1:]})), question("most", **told)])
+
+    def rule(prompt, sample):
+        if prompt.endswith("a2"):
+            return "I'm sorry, but I can't help with that."
+        return says(1.0 if "side_a" in prompt else 9.0)
+
+    own = construct.ConstructSet(**{**vars(own), "coordinates": {"kind": "embedding"}, "scale": scale})
+    run = measure.run([own], Rater(rule), tmp_path, SETTINGS, embedder=EMBEDDER)
+    lost = run.sets[0].measured[0].outputs["a2"]
+    assert lost.points.shape == (0, 3) and dict(lost.without) == {"refused": 5}
+    found = records(run, tmp_path)
+    assert (found["G.ps.mine"]["status"], found["G.ps.mine"]["value"]) == ("ok", 0.5)  # 5 and 10 draws of 10 and 15
+    assert found["G.pis.mine.most"]["status"] == "ok" and found["G.ow.mine.most"]["status"] == "off"
+
+
+def test_a_scale_is_fixed_on_what_is_not_refused(tmp_path):
+    rng = np.random.default_rng(21)
+    made = written(tmp_path / "mine", [question("asked"), question("refused"), question("some")])
+    own = construct.ConstructSet(**{**vars(made), "coordinates": {"kind": "embedding"}})
+
+    def rule(prompt, sample):
+        refused = prompt.startswith("refused") or prompt == "some put in way 2"
+        return "I'm sorry, but I can't help with that." if refused else says(5 + rng.normal(), 5 + rng.normal())
+
+    run = measure.run([own], Rater(rule), tmp_path / "out", SETTINGS, embedder=EMBEDDER)
+    geometry_command.fix_scale(run, "rms")
+    scale = yaml.safe_load((tmp_path / "mine" / construct.REFERENCE).read_text())["scale"]
+    kept = [[o.points for o in run.sets[0].measured[k].outputs.values() if len(o.points)] for k in (0, 2)]
+    assert [len(one) for one in kept] == [8, 7]
+    squares = [((points - points.mean(0)) ** 2).sum() for points in map(np.concatenate, kept)]
+    assert scale["rms"] == pytest.approx((sum(squares) / (40 + 35 - 2)) ** 0.5)
 
 
 def test_an_english_embedder_gives_no_distance_between_languages(tmp_path):
