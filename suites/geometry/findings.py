@@ -210,7 +210,10 @@ def _turns(
     def found() -> Metric:
         draws = [one.draws(turn) for turn in ordered]
         tables = [one.means(turn) for turn in ordered] if many else in_step(draws)
-        metric = turns.ds(tables, paired=len(first) > 1, repeats=draws, exact=run.deterministic, seed=seed)
+        after = [0, *numbers]
+        metric = turns.ds(
+            tables, paired=len(first) > 1, repeats=draws, numbers=after, exact=run.deterministic, seed=seed
+        )
         return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)

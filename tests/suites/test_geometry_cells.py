@@ -51,7 +51,9 @@ def test_a_cell_without_a_value_says_what_its_own_metric_lacks(tmp_path):
     few = shared.question("q", reference=[5, 5], personas={"cook": "As a cook,"}, variants=GERMAN[:3])
     run = measure.run([shared.written(tmp_path / "mine", [few])], shared.Rater(rule), tmp_path / "o", shared.SETTINGS)
     cells = cells_of(run)
-    whole = [cells[key].status for key in (("position", "direct"), ("stability", "direct"), ("stability", "paraphrase"))]
+    whole = [
+        cells[key].status for key in (("position", "direct"), ("stability", "direct"), ("stability", "paraphrase"))
+    ]
     assert whole == ["ok"] * 3
     for trait in matrix.mtmm.TRAITS:
         found = cells[trait, "persona"]

@@ -659,7 +659,9 @@ def test_a_variant_that_is_refused_in_all_draws_is_counted_by_ps_in_every_kind_o
     sides = [*((f"a{k}", "side_a") for k in range(3)), ("b0", "side_b")]
     variants = [{"id": name, "method": method, "prompt": f"{method} {name}"} for name, method in sides]
     told = {"regions": anchors, "variants": variants}
-    own = written(tmp_path / "mine", [question("half", **(told | {"variants": variants[1:]})), question("most", **told)])
+    own = written(
+        tmp_path / "mine", [question("half", **(told | {"variants": variants[1:]})), question("most", **told)]
+    )
 
     def rule(prompt, sample):
         if prompt.endswith("a2"):
@@ -863,6 +865,17 @@ def test_a_conversation_is_sent_as_turns_to_a_model_that_takes_them(tmp_path):
     assert abs(found["G.pss.mine.q.cook"]["detail"]["squared"]) < 0.1 and abs(found["G.pis.mine.q"]["value"]) < 0.1
     again = measure.run([own], model, tmp_path / "out", SETTINGS)
     assert again.asked == 0 and again.reused == 8 * 4 * 5
+
+
+def test_a_turn_that_is_measured_alone_keeps_its_number(tmp_path):
+    variants = [{"id": f"t{k}", "method": "turns", "turn": 4, "wording": f"w{k + 1}",
+                 "prompt": f"It rained. q put in way {k}"} for k in range(8)]  # fmt: skip
+    own = written(tmp_path / "mine", [question("q", variants=variants)])
+    run = measure.run([own], Rater(lambda p, s: says(5 + 2 * ("rained" in p) + 0.1 * s)), tmp_path, SETTINGS)
+    drift = records(run, tmp_path)["G.ds.mine.q"]
+    assert drift["published"]["value"] == pytest.approx(2) and drift["detail"]["velocity"] == pytest.approx(0.5)
+    (shown,) = [one for one in geometry_figures.build(tmp_path) if one.name == "turns_mine"]
+    assert shown.x == ("0", "4") and shown.series[0].y[1] == pytest.approx(2)
 
 
 def test_a_base_model_reads_a_transcript_and_without_one_has_no_turns(tmp_path):

@@ -80,6 +80,19 @@ def test_oracle_4_drift_and_a_loop():
     assert loop.estimate.status == "insufficient_data"
 
 
+def test_turns_that_were_not_measured_count():
+    """Turn 4 alone: a quarter of the distance a turn. Of turns 2 and 4 the slope is that of the line through 0, 1, 2."""
+    far = turns.ds([[(0.0, 0)], [(6, 8)]], numbers=[0, 4])
+    assert far.published.value == near(10) and far.estimate.detail["velocity"] == near(2.5)
+    assert (far.estimate.detail["turns"], far.estimate.detail["numbers"]) == (4, [0, 4])
+    assert far.estimate.detail["slope"] == near(2.5) and far.published.note == "velocity 2.500000"
+    two = turns.ds([[(0.0, 0)], [(1, 0)], [(2, 0)]], numbers=[0, 2, 4]).estimate.detail
+    assert (two["velocity"], two["slope"], two["path"]) == (near(0.5), near(0.5), near(2))
+    for wrong in ([0], [1, 4], [0, 0]):
+        with pytest.raises(UserError, match="expected one a turn, rising from 0"):
+            turns.ds([[(0.0, 0)], [(6, 8)]], numbers=wrong)
+
+
 @pytest.mark.slow
 def test_oracle_5_languages_and_what_identical_ones_give():
     assert languages.published([(0, 0), (3, 0), (0, 4)], 1.0) == near(4)
