@@ -1766,8 +1766,9 @@ class CoordinatesSubject(TypedDict):
 
 
 class GeometryDetail(TypedDict, total=False):
-    """What figures draw: of 174 the distance from turn 0 by turn that was measured, after how many turns that was, and the distance
-    of no movement, null where no draws show it; of 173 and 175 the shift that the paper divides. Other keys are the metric's own.
+    """What figures draw: of 174 the distance from turn 0 by turn that was measured, after how many turns that was, and the
+    distance of no movement, null where no draws show it; of 173 and 175 the shift that the paper divides. Other keys are the
+    metric's own.
     """
 
     distances: Vector

@@ -73,9 +73,7 @@ def fix_scale(run: GeometryRun, kind: str) -> None:
             f"{own.constructs.name} does not apply to {run.model} ({own.reason}); fix the scale on another model"
         )
     outputs = [[output.points for output in one.outputs.values()] for one in own.measured if one.outputs]
-    draws = [
-        points for one in outputs if len(points := np.concatenate(one))
-    ]  # a construct that is refused has no place
+    draws = [points for one in outputs if len(points := np.concatenate(one))]  # none of a construct that is refused
     plane = own.coordinates is not None and not own.coordinates.axes
     fixed_scale.write(
         own.constructs.folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane)

@@ -163,14 +163,16 @@ def _pss(
     both = pairs(base, framed)
     if len(both) >= PAIRED_FROM:
         first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
-        return framing.pss(first, second, paired=True, seed=seed)
+        drawn = np.concatenate(one.draws([pair[0] for pair in both]))
+        return framing.pss(first, second, paired=True, outputs=drawn, seed=seed)
     if len(both) > 1:
         first, second = in_step([[one.outputs[pair[k].id].points for pair in both] for k in (0, 1)])
         return _of_these_words(framing.pss(first, second, paired=True, seed=seed), len(both))
     if len(both) == 1 or len(base) == len(framed) == 1:
         plain, other = both[0] if both else (base[0], framed[0])
         return _of_these_words(framing.pss(one.outputs[plain.id].points, one.outputs[other.id].points, seed=seed), 1)
-    return framing.pss(one.means(base), one.means(framed), seed=seed)  # other wordings: each is one output
+    drawn = np.concatenate(one.draws(base))
+    return framing.pss(one.means(base), one.means(framed), outputs=drawn, seed=seed)  # other wordings: each is one
 
 
 def in_step(ways: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:

@@ -36,6 +36,7 @@ def pss(
     framed: ArrayLike,
     *,
     paired: bool = False,
+    outputs: ArrayLike | None = None,
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = FEWEST_RESAMPLES,
@@ -44,7 +45,8 @@ def pss(
     """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] of both kinds.
 
     `paired`: row v of both is the same wording, which the framing was put before. delta^2 is then |mean d|^2 - S_d/V of the
-    wordings' differences d, and their signs are flipped. `detail` has delta^2, |delta| with its interval, the direction, and the
+    wordings' differences d, and their signs are flipped. `outputs` [output, axis]: the baseline's own, where rows of `base` are
+    means of several: the paper's sigma is theirs. `detail` has delta^2, |delta| with its interval, the direction, and the
     interval of the shift along it; the ratio has none (NO_INTERVAL). Baseline points that all agree leave the ratio undefined
     unless nothing moved. At least 5 points a side. UserError for points of different spaces, and for pairs of unequal number.
     """
@@ -58,7 +60,7 @@ def pss(
     if count == 0:
         return Metric(PublishedScore(None, FORMULA, "no outputs"), missing("insufficient_data", "no outputs", RATIO))
     shift = settled(centre(second) - centre(first), first, second)
-    formula = _published(first, shift)
+    formula = _published(first if outputs is None else points(outputs, "baseline outputs"), shift)
     if count < max(fewest, 2):
         reason = f"{len(first)} outputs without and {len(second)} with the framing; at least {fewest} each are needed"
         return Metric(formula, missing("insufficient_data", reason, RATIO, count))
@@ -66,7 +68,7 @@ def pss(
     found = displacement.between(shift, samples, level)
     variance = spread.total_variance(first)
     detail = _detail(found, shift, samples, level) | {"baseline_variance": variance}
-    if variance == 0 and formula.value is None:
+    if variance == 0 and shift.any():
         return Metric(formula, missing("undefined", "baseline outputs all agree", RATIO, count, detail=detail))
     test = relabelling.signs(samples[0], seed, resamples) if paired else None
     return Metric(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from itertools import combinations
+from types import ModuleType
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from suites.geometry.metric import centre as centre_of
 from suites.geometry.metric import residuals, settled
 
 SPLITS, FEWEST_TO_SPLIT = 10, 4  # random halvings that a reliability is averaged over; wordings of a way of asking
-BY_METHOD = {"direct": paraphrase, "paraphrase": paraphrase, "language": languages, "persona": framing}  # of stability
+BY_METHOD = {"direct": paraphrase, "paraphrase": paraphrase, "language": languages, "persona": framing}
 OF_ISSUES = ("coverage", "direct")  # the cell that the paper calls baseline PS and OW
 RATIOS = {("stability", "language"): languages.NUMBER, ("stability", "persona"): framing.NUMBER}
 
@@ -30,8 +30,8 @@ class MatrixCell:
     """A cell of the paper's figure 12 over constructs: its status and why, never 0 for absent.
 
     `published`: the mean of the paper's formula, a distance that counts noise; `value`: the same without the noise of draws and
-    wordings; both in scaled distance. `ratio`: the paper's own number where that is a ratio (PSS, LDS). `share`: PS, in the cell of OW that it
-    has in common with PS in the paper, with its own status and reason.
+    wordings; both in scaled distance. `ratio`: the paper's own number where that is a ratio (PSS, LDS). `share`: PS, in the cell
+    that the paper gives to PS and OW, with a status and a reason of its own.
     """
 
     trait: str

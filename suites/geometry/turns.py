@@ -43,7 +43,7 @@ def ds(
 ) -> Metric:
     """sqrt(max(0, delta^2)) from turn 0 to the last, of the repeats [repeat, axis] of every turn that was measured, in order.
 
-    `numbers`: after how many turns each was asked, from 0 on (default: every turn was measured), which velocity and slope divide by.
+    `numbers`: after how many turns each was asked, from 0 on (default: every turn was measured): T of velocity and slope.
     delta^2 = |o_T - o_0|^2 less the noise of both means; `paired`: repeat v of every turn is the same wording, and the noise is
     that of the differences. `detail`: velocity, path length, straightness DS/path, the Theil-Sen slope of the distance on the
     turn, and what as many turns walk in which nothing but noise happens: by the draws of turn 0 (`noise_floor`), which are

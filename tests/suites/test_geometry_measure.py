@@ -564,6 +564,31 @@ def test_an_embedder_that_gives_zero_leaves_no_coordinate_and_no_number(tmp_path
         space.of_texts(["yes"])
 
 
+def test_whatever_an_untrusted_embedder_gives_is_exploratory_and_says_so(tmp_path):
+    """PIS has a p and is so with any embedder; OW and the readings of 179 have none, and those of 179 said descriptive."""
+    rng = np.random.default_rng(22)
+    axes = [{"name": "x", "plus": ["liking 9 cost 1"], "minus": ["liking 1 cost 9"]}]
+    made = written(tmp_path / "mine", [question("q", wordings=24)])
+    made = construct.ConstructSet(**{**vars(made), "coordinates": {"kind": "anchors", "axes": axes}})
+    known = {text: k for k, pair in enumerate(projection.paraphrases()) for text in pair}
+
+    def trusted(texts):
+        return np.array([[np.cos(known[t]), np.sin(known[t])] if t in known else [len(t) % 5, 1] for t in texts])
+
+    roles = {}
+    for name, encode in (("blind", encoder), ("sighted", trusted)):
+        embedder = coordinates.Embedding(encode, name, "00" * 32)
+        model = Rater(lambda prompt, sample: says(5 + rng.normal(), 5 + 90 * (sample % 2)))
+        run = measure.run([made], model, tmp_path / name, SETTINGS, embedder=embedder)
+        found = records(run, tmp_path / name)
+        assert found["G.ow.mine.q"]["status"] == "ok" and found["G.ow.mine.q"]["p_value"] is None
+        for key in ("G.ow.mine.q", "G.mtmm.mine.convergent", "G.mtmm.mine.htmt", "G.pis.mine.q"):
+            roles[name, key] = found[key]["role"], results.EXPLORATORY in found[key]["assumptions"]
+    assert {said for (name, _), said in roles.items() if name == "blind"} == {("exploratory", True)}
+    assert [said for (name, _), said in roles.items() if name == "sighted"] == [
+        ("descriptive", False), ("descriptive", False), ("descriptive", False), ("exploratory", False)]  # fmt: skip
+
+
 def test_what_has_no_value_is_in_the_unit_of_its_metric(tmp_path):
     own = written(tmp_path / "mine", [question("q")])
     found = records(measure.run([own], Rater(lambda p, s: says(s)), tmp_path, SETTINGS), tmp_path)
@@ -596,6 +621,15 @@ def test_a_reference_and_its_variance_are_in_the_unit_of_the_scale(tmp_path):
         assert run.sets[0].in_unit()[0].reference == pytest.approx(target)
     assert squares["plain"] == pytest.approx(5.5**2 + 3**2 - 6 / 8 - 2)
     assert squares["halved"] == squares["mapped"] == pytest.approx(squares["plain"] / 4)
+
+
+def test_the_published_pss_divides_by_the_spread_of_single_outputs(tmp_path):
+    """Draws lie at -2 to 2 around means that lie at 0 and 1: the variance of outputs is 2.25, that of means .25."""
+    rule = lambda p, s: says(20 + 3 * p.startswith("As") + int(p[-1]) % 2 + s - 2)  # noqa: E731
+    own = written(tmp_path / "mine", [question("q", personas={"cook": "As a cook,"})])
+    found = records(measure.run([own], Rater(rule), tmp_path, SETTINGS), tmp_path)["G.pss.mine.q.cook"]
+    assert found["published"]["value"] == pytest.approx(3 / 2.25**0.5) and found["detail"]["shift"] == pytest.approx(3)
+    assert found["detail"]["baseline_variance"] == pytest.approx(0.25 * 8 / 7)
 
 
 def test_few_shared_wordings_are_compared_within_each_and_others_as_wordings(tmp_path):

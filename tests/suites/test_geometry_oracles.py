@@ -70,6 +70,17 @@ def test_oracle_3_a_framing_of_the_square():
     assert framing.pss(SQUARE, FRAMED).estimate.status == "insufficient_data"  # four a side are too few to report
 
 
+def test_the_published_sigma_is_that_of_outputs_and_not_of_their_means():
+    """The square's corners as means of two outputs each, one to either side: the paper's sigma is sqrt(3), and not sqrt(2)."""
+    aside = np.array([1.0, 0.0])
+    outputs = np.concatenate([SQUARE - aside, SQUARE + aside])
+    found, means = framing.pss(SQUARE, FRAMED, outputs=outputs, fewest=4), framing.pss(SQUARE, FRAMED, fewest=4)
+    assert found.published.value == near(26**0.5 / 3**0.5) and means.published.value == near(26**0.5 / 2**0.5)
+    assert (found.estimate.value, found.estimate.p_value) == (means.estimate.value, means.estimate.p_value)
+    agreed = framing.pss(np.zeros((5, 2)), np.ones((5, 2)), outputs=SQUARE - SQUARE.mean(0))
+    assert agreed.published.value == near(1) and agreed.estimate.status == "undefined"  # means without a spread
+
+
 def test_oracle_4_drift_and_a_loop():
     found = turns.ds([[p] for p in [(0.0, 0), (3, 4), (3, 0), (0, 1)]])
     assert found.published.value == near(1) and found.estimate.detail["velocity"] == near(0.333333)
