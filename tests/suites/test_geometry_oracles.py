@@ -81,6 +81,29 @@ def test_the_published_sigma_is_that_of_outputs_and_not_of_their_means():
     assert agreed.published.value == near(1) and agreed.estimate.status == "undefined"  # means without a spread
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_interval_along_a_direction_holds_none_where_nothing_moves(paired):
+    """Eight wordings in 384 axes. Around the length of the shift, along its own direction, it held 0 in none of 300."""
+    rng, held, away = np.random.default_rng(23), 0, 0
+    for _ in range(300):
+        base, framed = rng.normal(size=(2, 8, 384)) / 384**0.5
+        low, high = framing.pss(base, framed, paired=paired, resamples=19).estimate.detail["projection_interval"]
+        held += low <= 0 <= high
+        moved = framing.pss(base, framed + 1 / 384**0.5, paired=paired, resamples=19).estimate.detail
+        away += 0 < moved["projection_interval"][0] < moved["projection_interval"][1] < 1.5
+    assert 0.92 <= held / 300 <= 0.995 and away > 290
+
+
+def test_the_interval_along_a_direction_is_the_mean_of_two_t_intervals():
+    """Differences (1, 0) and (3, 0) of one half, (2, 1) and (2, -1) of the other: both halves point along the first axis."""
+    moved = np.array([(1, 0), (2, 1), (3, 0), (2, -1)], dtype=float)
+    found = framing.pss(SQUARE, SQUARE + moved, paired=True, fewest=4).estimate.detail
+    half = 12.706205 * 1.0 / 2  # t of one degree of freedom; the other half does not vary along it
+    assert found["projection_interval"] == [near(2 - half), near(2 + half)] and found["direction"] == [1, 0]
+    few = framing.pss(SQUARE[:3], FRAMED[:3], fewest=3).estimate.detail
+    assert few["projection_interval"] is None
+
+
 def test_oracle_4_drift_and_a_loop():
     found = turns.ds([[p] for p in [(0.0, 0), (3, 4), (3, 0), (0, 1)]])
     assert found.published.value == near(1) and found.estimate.detail["velocity"] == near(0.333333)
