@@ -431,6 +431,7 @@ def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
     assert path.read_text().startswith("# of mine\n")
     with pytest.raises(UserError, match="has a scale already"):
         fixed_scale.write(path, {"rms": 1.0})
+    assert freeze_constructs.main([str(tmp_path / "mine")]) == 0
     after = measure.run([construct.load(tmp_path / "mine")], model, tmp_path / "out", SETTINGS, embedder=EMBEDDER)
     assert after.asked == 0
     found = records(after, tmp_path / "b")["G.ow.mine.q"]
@@ -722,7 +723,7 @@ def test_a_scale_is_fixed_on_what_is_not_refused(tmp_path):
 
     run = measure.run([own], Rater(rule), tmp_path / "out", SETTINGS, embedder=EMBEDDER)
     geometry_command.fix_scale(run, "rms")
-    scale = yaml.safe_load((tmp_path / "mine" / construct.REFERENCE).read_text())["scale"]
+    scale = construct.load(tmp_path / "mine").scale  # frozen with it
     kept = [[o.points for o in run.sets[0].measured[k].outputs.values() if len(o.points)] for k in (0, 2)]
     assert [len(one) for one in kept] == [8, 7]
     squares = [((points - points.mean(0)) ** 2).sum() for points in map(np.concatenate, kept)]
@@ -964,6 +965,39 @@ def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
     assert freeze_constructs.main([str(folder)]) == 0 and construct.load(folder).constructs[0].version == "1.0.1"
     lines = (folder / construct.LOCK).read_text().splitlines()
     assert set(json.loads(lines[0])["prompts"]) == {f"w{k}" for k in range(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("liking ([0-9.]+)", "liking ([0-9]+)"), ("max_tokens: 64", "max_tokens: 65"), ("rms: 2", "rms: 3")],
+)
+def test_an_edited_reference_is_refused_until_it_is_frozen_again(old, new, tmp_path):
+    folder = tmp_path / "mine"
+    before = written(folder, [question("q")], {"sampling": {"max_tokens": 64}, "scale": {"rms": 2.0}})
+    path = folder / construct.REFERENCE
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError, match=r"reference.yaml is not the frozen one.*run `python -m scripts.freeze_constr"):
+        construct.load(folder)
+    assert freeze_constructs.main([str(folder)]) == 0
+    after = construct.load(folder)
+    assert after.sha256 == before.sha256 and after.reference_sha256 != before.reference_sha256
+    path.write_text("# a comment\n" + path.read_text())
+    assert construct.load(folder).reference_sha256 == after.reference_sha256
+
+
+def test_a_lock_from_before_it_held_the_reference_is_refused_with_the_remedy(tmp_path):
+    folder = tmp_path / "mine"
+    written(folder, [question("q")])
+    path = folder / construct.LOCK
+    first, _ = path.read_text().splitlines()
+    for text in (first.replace('"format":2', '"format":1'), "[]", ""):
+        path.write_text(f"{text}\n" if text else "")
+        with pytest.raises(UserError, match=r"run `python -m scripts|freeze the constructs again") as error:
+            construct.load(folder)
+        assert "\n" not in str(error.value)
+    path.write_text(first.replace('"format":2', '"format":1') + "\n")
+    assert freeze_constructs.main([str(folder)]) == 0 and len(path.read_text().splitlines()) == 2
 
 
 def test_the_page_shows_a_set_that_can_be_frozen(tmp_path):
