@@ -19,7 +19,8 @@ def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str
     """Mean of `values` [construct] with the interval m - t* se, t* the quantiles of (m* - m)/se* over resampled `topics`.
 
     se is that of a ratio of sums over topics. The mean of unbiased values is unbiased whatever their number: under 20 topics it
-    stands without an interval, and the assumptions say why, as where all values agree. Insufficient without values. The
+    stands alone, and the interval is insufficient (`interval` in `detail`, and the assumptions say why, as where all values
+    agree). Insufficient without values. The
     percentile bootstrap is too narrow where values are skewed, and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
     """
     if not len(values):
@@ -28,8 +29,10 @@ def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str
     count = len(sums)
     detail = {"constructs": len(values), "topics": count}
     if count < MINIMUM_CLUSTERS:
-        note = f"no interval: {count} topics; at least {MINIMUM_CLUSTERS} are needed"
-        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=(note,), detail=detail)
+        reason = f"{count} topics; at least {MINIMUM_CLUSTERS} are needed"
+        detail |= {"interval": {"status": "insufficient_data", "reason": reason}}
+        notes = (f"no interval: {reason}",)
+        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=notes, detail=detail)
     centre, error = _mean_and_error(np.ones((1, count)), sums, sizes)
     detail |= {"resamples": RESAMPLES, "seed": seed}
     if error[0] <= 1e-12 * max(abs(centre[0]), 1e-300):

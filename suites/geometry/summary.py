@@ -87,6 +87,7 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
         )
         if estimate.status != "ok":
             reasons.append(f"{one.metric.NAME}: {estimate.reason}")
+        reasons += [f"{one.metric.NAME}: {note}" for note in estimate.assumptions if note.startswith("no interval:")]
     return table, reasons
 
 

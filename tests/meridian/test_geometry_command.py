@@ -12,7 +12,7 @@ from meridian.figures import geometry, geometry_csv, plotly, static
 from meridian.figures.values import Curves, Forest, HeatMap, OutputMap
 from meridian.report import figure_numbers
 from scripts import freeze_constructs
-from suites.geometry import construct
+from suites.geometry import construct, width
 from tests.commandline import command
 
 SMALL = 8  # constructs, the fewest that a trace takes
@@ -122,6 +122,11 @@ def test_what_the_figures_hold(ran):
         assert np.allclose(np.mean(one.wordings, axis=0), one.centre) and len(one.arrows) == 2
         assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
         assert one.x_label == "good against bad (log-odds, nats)"  # no scale is fixed
+    stored = results_io.read(ran[0] / "171_position.json")["data"]["sets"]["mine"]["constructs"]
+    for one in maps:  # the kept set is OW's: 32 prompts, of which 8 come after a turn
+        variants = stored[one.name.removeprefix("map_mine_")]["variants"].values()
+        prompts = np.array([np.mean(v["points"], axis=0) for v in variants])
+        assert len(prompts) == 32 and np.allclose(one.hull, geometry.outline(width.kept(prompts)))
     assert geometry._axis({"axes": ["x"], "kind": "choices", "scale": {"rms": 2.0}}, 0) == "x (scaled log-odds)"
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):

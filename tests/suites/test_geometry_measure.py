@@ -26,6 +26,7 @@ from suites.geometry import (
     measure,
     projection,
     results,
+    summary,
     width,
 )
 from suites.models.base import Generation
@@ -191,6 +192,10 @@ def test_few_topics_have_a_mean_over_constructs_and_no_interval(tmp_path):
     assert overall["value"] == pytest.approx(9) and overall["unit"] == "squared scaled distance"
     assert (overall["n"], overall["ci"], overall["n_excluded"]) == (4, None, {})
     assert overall["assumptions"] == ["no interval: 4 topics; at least 20 are needed"]
+    needed = {"status": "insufficient_data", "reason": "4 topics; at least 20 are needed"}
+    assert overall["detail"]["interval"] == found["G.pis.mine"]["detail"]["interval"] == needed
+    _, reasons = summary.rows_of(findings.of(run.sets[0], 0))
+    assert "framing: no interval: 4 topics; at least 20 are needed" in reasons
     taus = [found[f"G.pis.mine.q{k}"]["value"] for k in range(12)]
     assert found["G.pis.mine"]["value"] == pytest.approx(np.mean(taus)) and found["G.pis.mine"]["status"] == "ok"
 
@@ -247,6 +252,10 @@ def test_languages_reasoning_and_both_sides(tmp_path):
     assert language["detail"]["squared"] == pytest.approx(4, abs=3) and language["status"] == "ok"
     assert found["G.rss.mine"]["value"] == pytest.approx(0.2, abs=0.05)  # wordings are spread a fifth as wide
     assert coverage["value"] == 1.0 and coverage["n"] == 9 and coverage["detail"]["anchors_covered"] > 0.5
+    figures = {one.name: one for one in geometry_figures.build(tmp_path)}
+    ratio, share = (figures["published_and_estimate_ratios_mine"].rows[k : k + 2] for k in (0, 2))
+    assert [one.estimate for one in share] == [1.0, 1.0] and share[1].low == coverage["ci"]["low"]
+    assert [one.estimate for one in ratio] == [found["G.rss.mine"]["published"]["value"], found["G.rss.mine"]["value"]]
 
 
 def encoder(texts):
@@ -443,6 +452,9 @@ def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
     assert after.sets[0].identity["scale_sha256"] != before.sets[0].identity["scale_sha256"]
     figures = {one.name: one for one in geometry_figures.build(tmp_path / "b")}
     assert "principal axis 1" in figures["map_mine_q"].x_label and len(figures["map_mine_q"].wordings) == 24
+    first, second = found["detail"]["shares"]
+    said = f"principal axis 1 ({first:.0%} of variance) and principal axis 2 ({second:.0%} of variance). Result 171."
+    assert figures["map_mine_q"].caption.endswith(said)
 
 
 @pytest.mark.parametrize(
