@@ -1946,12 +1946,13 @@ class GeometryHead(TypedDict):
 
 
 class TracedSet(TypedDict):
-    """`named`: {kind: heads}."""
+    """`named`: {kind: heads}; `left_out`: {framing that is not traced: why}, in results since it is said."""
 
     constructs: int
     recipe: str
     heads: list[GeometryHead]
     named: dict[str, list[str]]
+    left_out: NotRequired[dict[str, str]]
 
 
 class GeometryTraceSubject(TypedDict):

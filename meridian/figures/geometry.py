@@ -272,7 +272,7 @@ def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Ite
             name=f"published_and_estimate_ratios_{name}",
             title=f"The paper's numbers and the estimates, ratios and shares: {name}",
             caption="RSS: published as the ratio of mean PIS, estimated as the geometric mean over constructs without the noise "
-            "of draws. PS: published by the mean output of a side, estimated by more than half of the outputs. Results 176 and 178.",
+            "of draws. PS: published by the mean output of a side, estimated by more than half of the outputs. Results 176, 178.",
             x_label="ratio, share",
             rows=tuple(rows),
             lines={"0": 0.0},
