@@ -253,6 +253,42 @@ def test_the_published_width_grows_with_the_sample_and_the_quantile_does_not():
             assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.1)
 
 
+@pytest.mark.parametrize(("count", "grown"), [(100, 2.88), (400, 2.98)])
+def test_the_published_width_of_many_outputs_is_wider_still(count, grown):
+    rng = np.random.default_rng(24)
+    found = [width.ow(rng.normal(size=(count, 2)) / 2**0.5) for _ in range(30)]
+    assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.06)
+    assert np.mean([one.estimate.value for one in found]) == pytest.approx(2.15, abs=0.04)
+
+
+def test_in_many_axes_every_width_is_near_the_root_of_two():
+    """384 axes of RMS 1: any two outputs lie sqrt(2) apart, so that neither number says how wide they lie."""
+    rng, published = np.random.default_rng(25), []
+    for count in (20, 200):
+        found = [width.ow(rng.normal(size=(count, 384)) / 384**0.5) for _ in range(8)]
+        published.append(np.mean([one.published.value for one in found]))
+        assert np.mean([one.estimate.value for one in found]) == pytest.approx(2**0.5, rel=0.05)
+    assert published == pytest.approx([2**0.5] * 2, rel=0.12) and 0 < published[1] - published[0] < 0.08
+
+
+@pytest.mark.parametrize("axes", [2, 16, 384])
+def test_the_mean_of_twenty_neutral_outputs_passes_for_a_framing_with_0(axes):
+    rng = np.random.default_rng(26)
+    found = [framing.pss(*rng.normal(size=(2, 20, axes)), resamples=19).published.value > 1 for _ in range(400)]
+    assert np.mean(found) < 0.005  # .0005 in two axes
+
+
+@pytest.mark.parametrize(("count", "ratio"), [(8, 0.54), (20, 0.33)])
+def test_identical_languages_give_less_the_more_wordings_they_have(count, ratio):
+    """sqrt(2/(V - 1)), and not the 1 that the paper reads as no more than paraphrase."""
+    rng, found = np.random.default_rng(27), []
+    for _ in range(200):
+        drawn = {name: rng.normal(size=(count, 64)) for name in ("en", "fr", "ar")}
+        found.append(languages.lds(drawn, resamples=19).published.value)
+    assert np.mean(found) == pytest.approx(ratio, abs=0.01)
+    assert np.mean(found) == pytest.approx((2 / (count - 1)) ** 0.5, abs=0.01)
+
+
 def test_nothing_found_is_no_zero_and_no_nan():
     same = [np.ones((3, 2))] * 8
     found = paraphrase.pis(same)
