@@ -148,8 +148,8 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
 def _prompts(data: ConstructPoints, shown: SetPoints) -> np.ndarray:
     """The mean output of every prompt that OW is of, on all axes."""
     english = shown["kind"] in EMBEDDED
-    used = [v for v in data["variants"].values() if v["points"] and not (english and v["method"] == "language")]
-    return np.array([np.mean(v["points"], axis=0) for v in used])
+    used = [v["points"] for v in data["variants"].values() if not (english and v["method"] == "language")]
+    return np.array([np.mean(points, axis=0) for points in used if points])
 
 
 def _plane(shown: SetPoints) -> str:
@@ -224,7 +224,7 @@ def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
     found = (r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok")
     live = [one for one in found if "distances" in one]
     after = {tuple(one.get("numbers", range(len(one["distances"])))) for one in live}  # older results number no turn
-    if len(after) != 1:
+    if len(after) != 1 or {len(one["distances"]) for one in live} != set(map(len, after)):
         return
     distances = np.array([one["distances"] for one in live])
     series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
