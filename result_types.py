@@ -1764,11 +1764,13 @@ class CoordinatesSubject(TypedDict):
 
 
 class GeometryDetail(TypedDict, total=False):
-    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement, null where no draws show it; of 173
-    and 175 the shift that the paper divides. Other keys are the metric's own.
+    """What figures draw: of 174 the distance from turn 0 by turn that was measured, after how many turns that was, and the
+    distance of no movement, null where no draws show it; of 173 and 175 the shift that the paper divides. Other keys are the
+    metric's own.
     """
 
     distances: Vector
+    numbers: list[int]
     floor_mean: Vector | None
     floor_sd: Vector | None
     shift: float
@@ -1871,7 +1873,7 @@ class GeometryMetricResult(GeometryEnvelope):
 
 
 class StoredCell(TypedDict):
-    """A trait by a method: `suites.geometry.matrix.MatrixCell`."""
+    """A trait by a method: `suites.geometry.matrix.MatrixCell`. Results from before PS stood in its cell have no `share`."""
 
     trait: str
     method: str
@@ -1881,6 +1883,9 @@ class StoredCell(TypedDict):
     reason: str
     published: float | None
     ratio: float | None
+    share: NotRequired[float | None]
+    share_status: NotRequired[EstimateStatus | None]
+    share_reason: NotRequired[str]
 
 
 class VarianceComponents(TypedDict):
@@ -1939,12 +1944,13 @@ class GeometryHead(TypedDict):
 
 
 class TracedSet(TypedDict):
-    """`named`: {kind: heads}."""
+    """`named`: {kind: heads}; `left_out`: {framing that is not traced: why}, in results since it is said."""
 
     constructs: int
     recipe: str
     heads: list[GeometryHead]
     named: dict[str, list[str]]
+    left_out: NotRequired[dict[str, str]]
 
 
 class GeometryTraceSubject(TypedDict):

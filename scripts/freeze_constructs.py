@@ -1,4 +1,4 @@
-"""Freeze constructs: write constructs.lock.jsonl beside reference.yaml, with a hash of every construct and prompt.
+"""Freeze constructs: write constructs.lock.jsonl beside reference.yaml, with a hash of every construct, prompt and reference.
 
 python -m scripts.freeze_constructs                 all shipped sets
 python -m scripts.freeze_constructs pocket DIR      some of them, or your own folders

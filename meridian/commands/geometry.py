@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import results_io
 from meridian.context import RunContext
 from results_io import UserError
 
@@ -64,7 +65,10 @@ def asked(context: RunContext) -> list[ConstructSet]:
 
 
 def fix_scale(run: GeometryRun, kind: str) -> None:
-    """Write the scale of this run into the set's reference.yaml. UserError if the set does not apply or has a scale already."""
+    """Write the scale of this run into the set's reference.yaml and freeze the set anew.
+
+    UserError if the set does not apply or has a scale already.
+    """
     from suites.geometry import construct, fixed_scale
 
     (own,) = run.sets
@@ -72,11 +76,12 @@ def fix_scale(run: GeometryRun, kind: str) -> None:
         raise UserError(
             f"{own.constructs.name} does not apply to {run.model} ({own.reason}); fix the scale on another model"
         )
-    draws = [np.concatenate([output.points for output in one.outputs.values()]) for one in own.measured if one.outputs]
+    outputs = [[output.points for output in one.outputs.values()] for one in own.measured if one.outputs]
+    draws = [points for one in outputs if len(points := np.concatenate(one))]  # none of a construct that is refused
     plane = own.coordinates is not None and not own.coordinates.axes
-    fixed_scale.write(
-        own.constructs.folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane)
-    )
+    folder = own.constructs.folder
+    fixed_scale.write(folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane))
+    results_io.write_text(folder / construct.LOCK, construct.freeze(construct.load(folder, locked=False)))
 
 
 def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:

@@ -22,7 +22,19 @@ from result_types import (
     StoredCell,
 )
 from results_io import UserError
-from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
+from suites.geometry import (
+    coverage,
+    findings,
+    framing,
+    languages,
+    mtmm,
+    paraphrase,
+    position,
+    reasoning,
+    turns,
+    width,
+)
+from suites.geometry.coordinates import EMBEDDED
 
 LEVEL = 0.95
 ALPHA = 0.05  # for single constructs; a twentieth is expected even if nothing moves
@@ -35,6 +47,10 @@ SHARED = {  # metrics whose overall estimate is a mean of squares; it is shown a
     turns.NUMBER: "DS, drift over the turns",
     languages.NUMBER: "LDS, distance between languages",
     width.NUMBER: "OW, width",
+}
+RATIOS = {
+    reasoning.NUMBER: "RSS, PIS with reasoning over without (ratio)",
+    coverage.NUMBER: "PS, issues covered (share)",
 }
 
 
@@ -104,19 +120,19 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     base = np.array([means[k] for k in means if plain[k]["method"] in ("paraphrase", "direct")])
     if len(base) < 3:
         return None
-    centre, everything = base.mean(0), np.array(list(means.values()))
+    centre = base.mean(0)
     arrows = []
     for persona in dict.fromkeys(v["persona"] for v in plain.values() if v["persona"]):
         framed = np.mean([means[k] for k in means if plain[k]["persona"] == persona], axis=0)
         arrows.append(MapArrow(persona.replace("_", " "), *map(float, (*centre, *framed))))
-    kept = width.kept(everything)
+    kept = width.kept(_prompts(data, shown))[:, :2]
     exact = "One point a prompt: likelihoods are exact. " if shown["deterministic"] else ""
     return OutputMap(
         name=f"map_{name}_{key}",
         title=f"{data['title']}: where the outputs lie",
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
-        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
-        "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
+        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of all prompts, "
+        f"those with turns too, that lie nearest to their median (OW). Cross: the reference. {_plane(shown)}Result 171.",
         x_label=_axis(shown, 0),
         y_label=_axis(shown, 1),
         draws=_pairs(np.concatenate(list(clouds.values()))),
@@ -127,6 +143,18 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
         reference=None if data["reference"] is None else (float(data["reference"][0]), float(data["reference"][1])),
         arrows=tuple(arrows),
     )
+
+
+def _prompts(data: ConstructPoints, shown: SetPoints) -> np.ndarray:
+    """The mean output of every prompt that OW is of, on all axes."""
+    english = shown["kind"] in EMBEDDED
+    used = [v["points"] for v in data["variants"].values() if not (english and v["method"] == "language")]
+    return np.array([np.mean(points, axis=0) for points in used if points])
+
+
+def _plane(shown: SetPoints) -> str:
+    """What the axes are where none is declared."""
+    return "" if shown["kind"] != "embedding" else f"Plane of the reference run: {' and '.join(shown['axes'])}. "
 
 
 def _axis(shown: Mapping[str, Any], place: int) -> str:
@@ -171,7 +199,8 @@ def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
 
     def text(trait: str, method: str) -> str:
         cell = by_place[trait, method]
-        return f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")
+        share = "" if (found := cell.get("share")) is None else f" · PS {found:.2f}"
+        return (f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")) + share
 
     return HeatMap(
         name=f"matrix_{name}",
@@ -194,7 +223,8 @@ def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
     """Distance from turn 0 by turn, mean over constructs, with the distance that the noise of draws alone would give."""
     found = (r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok")
     live = [one for one in found if "distances" in one]
-    if not live or len({len(one["distances"]) for one in live}) > 1:
+    after = {tuple(one.get("numbers", range(len(one["distances"])))) for one in live}  # older results number no turn
+    if len(after) != 1 or {len(one["distances"]) for one in live} != set(map(len, after)):
         return
     distances = np.array([one["distances"] for one in live])
     series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
@@ -208,7 +238,7 @@ def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
         caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; {band}. Result 174.",
         x_label="turn",
         y_label=unit,
-        x=tuple(str(turn) for turn in range(distances.shape[1])),
+        x=tuple(map(str, *after)),
         series=tuple(series),
         level=LEVEL,
     )
@@ -224,21 +254,8 @@ def _still(live: Sequence[Mapping[str, Any]]) -> Series:
 
 
 def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Iterator[Forest]:
-    """The paper's number beside the estimate for each metric, both as distances."""
-    rows = []
-    for number, title in SHARED.items():
-        for record in found[number]["records"] if number in found else ():
-            if record["suite"] != name or record["construct"] or record["status"] in ("not_applicable", "off"):
-                continue
-            squared = record["unit"] == paraphrase.SQUARED
-            group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
-            low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
-            rows.append(_published(record, found[number]["records"], group))
-            value = record["value"]
-            rows.append(
-                EstimateMark("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
-            )
-    if rows:
+    """The paper's number beside the estimate, metric by metric: as distances, and what is none in a figure of its own."""
+    if rows := _beside(name, found, SHARED):
         yield Forest(
             name=f"published_and_estimate_{name}",
             title=f"The paper's numbers and the estimates: {name}",
@@ -250,6 +267,35 @@ def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Ite
             lines={"0": 0.0},
             level=LEVEL,
         )
+    if rows := _beside(name, found, RATIOS):
+        yield Forest(
+            name=f"published_and_estimate_ratios_{name}",
+            title=f"The paper's numbers and the estimates, ratios and shares: {name}",
+            caption="RSS: published as the ratio of mean PIS, estimated as the geometric mean over constructs without the noise "
+            "of draws. PS: published by the mean output of a side, estimated by more than half of the outputs. Results 176, 178.",
+            x_label="ratio, share",
+            rows=tuple(rows),
+            lines={"0": 0.0},
+            level=LEVEL,
+        )
+
+
+def _beside(name: str, found: Mapping[str, GeometryEnvelope], titles: Mapping[str, str]) -> list[EstimateMark]:
+    """Two rows a metric, and a label of it where it has several; none of what does not apply."""
+    rows: list[EstimateMark] = []
+    for number, title in titles.items():
+        for record in found[number]["records"] if number in found else ():
+            if record["suite"] != name or record["construct"] or record["status"] in ("not_applicable", "off"):
+                continue
+            squared = record["unit"] == paraphrase.SQUARED
+            group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
+            low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
+            rows.append(_published(record, found[number]["records"], group))
+            value = record["value"]
+            rows.append(
+                EstimateMark("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
+            )
+    return rows
 
 
 def _published(record: GeometryRecord, records: Sequence[GeometryRecord], group: str) -> EstimateMark:

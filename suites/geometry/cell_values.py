@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 from jaxtyping import Float
 
-from suites.geometry import findings, framing, languages, paraphrase, position, spread, width
+from suites.geometry import findings, framing, languages, paraphrase, position, spread
 from suites.geometry.construct import ConstructVariant
 from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import MeasuredConstruct, SetRun
@@ -52,7 +52,8 @@ def by_construct(run: SetRun, found: Sequence[MetricFinding]) -> dict[Cell, dict
     """Every cell's values by construct. `found`: the findings of the same set."""
     table: dict[Cell, dict[str, CellValue]] = {}
     for one in run.measured:
-        if one.reason is None and findings.wordings(one.construct) and one.usable(one.construct.variants) is None:
+        base = findings.wordings(one.construct)
+        if one.reason is None and base and one.usable(base) is None:
             own = [finding for finding in found if finding.construct == one.construct.id]
             for cell, value in _of_construct(one, run, own):
                 table.setdefault(cell, {})[one.construct.id] = value
@@ -63,12 +64,13 @@ def _of_construct(
     one: MeasuredConstruct, run: SetRun, found: Sequence[MetricFinding]
 ) -> Iterator[tuple[Cell, CellValue]]:
     base = findings.wordings(one.construct)
-    ways = {"persona": _by(one, "persona"), "language": _by(one, "language")}
+    methods = ("persona", "language") if findings.languages_off(run) is None else ("persona",)
+    ways = {method: _by(one, method) for method in methods if one.usable(one.construct.of(method)) is None}
     yield from _stability(one, base, run, found)
     if run.reference(one.construct) is not None:
         yield from _position(one, base, ways, run, found)
     if run.coordinates is not None and (run.coordinates.axes or run.plane is not None):
-        yield from _coverage(one, base, ways, run, found)
+        yield from _coverage(one, base, ways, run)
 
 
 def _by(one: MeasuredConstruct, method: str) -> ByPersona:
@@ -156,15 +158,15 @@ def _coverage(
     base: Sequence[ConstructVariant],
     ways: Mapping[str, ByPersona],
     run: SetRun,
-    found: Sequence[MetricFinding],
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """The width over all prompts, the width of the neutral outputs, and how much wider the outputs of personas and languages are.
+    """The width of the neutral prompts (OW), that of their outputs, and how much wider those of personas and languages are.
 
     Published: the diameter of the nearest nine tenths of the points; corrected: the .9 quantile of distances.
     """
-    for finding in _of(found, width):
-        if finding.found.estimate.value is not None:
-            yield ("coverage", "direct"), _wide(finding.found.published.value, finding.found.estimate.value)
+    prompts = findings.in_plane(one.means(base), run)
+    if prompts.published.value is not None:
+        value, lacking = prompts.estimate.value, prompts.estimate.reason
+        yield ("coverage", "direct"), CellValue(prompts.published.value, plain=value, reason=lacking)
     outputs = {"paraphrase": np.concatenate(one.draws(base))}
     outputs |= {
         m: np.concatenate(one.draws([v for own in way.values() for v in own])) for m, way in ways.items() if way
@@ -177,11 +179,7 @@ def _coverage(
         published, value = metric.published.value or 0.0, metric.estimate.value
         if method != "paraphrase":
             published, value = published - (neutral.published.value or 0.0), value - neutral.estimate.value
-        yield ("coverage", method), _wide(published, value)
-
-
-def _wide(published: float | None, value: float) -> CellValue:
-    return CellValue(published or 0.0, plain=value)
+        yield ("coverage", method), CellValue(published, plain=value)
 
 
 def _of(found: Sequence[MetricFinding], metric: ModuleType) -> list[MetricFinding]:

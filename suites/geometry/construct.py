@@ -14,7 +14,7 @@ from suites import declaration, lock, patterns, schema
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
-FORMAT = 1
+FORMAT = 2  # 1 left reference.yaml out
 SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of sentences before a turn's question
 METHODS = ("direct", "paraphrase", "persona", "turns", "language", "reasoning", "side_a", "side_b")
 SEMANTIC, SYMBOLIC = "semantic", "symbolic"
@@ -138,6 +138,12 @@ class ConstructSet:
         """Identity of all constructs."""
         return lock.digest([one.sha256 for one in self.constructs])
 
+    @property
+    def reference_sha256(self) -> str:
+        """Identity of what they share, which decides what is read of an output and in which unit."""
+        shared = {"coordinates": self.coordinates, "scale": self.scale, "sampling": self.sampling}
+        return lock.digest({**shared, "requires": self.requires})
+
 
 REFERENCE_SCHEMA = schema.object_of(
     ("coordinates",),
@@ -219,7 +225,7 @@ def freeze(loaded: ConstructSet) -> str:
     """The text of the lock. UserError if an existing lock has other content under the same version of a construct."""
     path = loaded.folder / LOCK
     if path.exists():
-        before = {line["id"]: line for line in _lock_lines(path)}
+        before = {line.get("id"): line for line in _lock_lines(path)}
         for one in loaded.constructs:
             old = before.get(one.id)
             if old is not None and old["sha256"] != one.sha256 and old["version"] == one.version:
@@ -230,7 +236,8 @@ def freeze(loaded: ConstructSet) -> str:
 
 
 def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
-    return [
+    """One line a construct, and a last one of what they share."""
+    lines = [
         {
             "format": FORMAT,
             "id": one.id,
@@ -240,6 +247,7 @@ def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
         }
         for one in loaded.constructs
     ]
+    return [*lines, {"format": FORMAT, "id": None, "reference": loaded.reference_sha256}]
 
 
 def _prompt_hash(variant: ConstructVariant) -> str:
@@ -249,7 +257,10 @@ def _prompt_hash(variant: ConstructVariant) -> str:
 
 def _lock_lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not all(isinstance(line, dict) for line in lines):
+            raise ValueError("a line is no object")
+        return lines
     except (ValueError, RecursionError) as error:
         raise UserError(f"{schema.shown_path(path)} is damaged ({error}); freeze the constructs again") from None
 
@@ -259,12 +270,19 @@ def _check_lock(loaded: ConstructSet) -> None:
     command = f"python -m scripts.freeze_constructs {schema.shown_path(loaded.folder)}"
     if not path.exists():
         raise UserError(f"{schema.shown_path(path)} does not exist; expected the frozen constructs; run `{command}`")
-    frozen = {line["id"]: line for line in _lock_lines(path)}
-    for line in _as_lines(loaded):
+    lines = _lock_lines(path)
+    if any(line.get("format") != FORMAT for line in lines):
+        raise UserError(f"{schema.shown_path(path)} is a lock of another form, without {REFERENCE}; run `{command}`")
+    frozen = {line.get("id"): line for line in lines}
+    *constructs, shared = _as_lines(loaded)
+    for line in constructs:
         if frozen.pop(line["id"], None) != line:
             raise UserError(
                 f"{schema.shown_path(path)}: construct {line['id']} is not the frozen one; raise its version and run `{command}`"
             )
+    if frozen.pop(None, None) != shared:
+        edited = schema.shown_path(loaded.folder / REFERENCE)
+        raise UserError(f"{edited} is not the frozen one: its axes, scale or sampling were edited; run `{command}`")
     if frozen:
         raise UserError(f"{schema.shown_path(path)}: construct {next(iter(frozen))} is gone; run `{command}`")
 

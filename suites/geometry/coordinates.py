@@ -30,6 +30,7 @@ AXES = {
     "anchors": schema.object_of(("name", "plus", "minus"), **NAMED, plus=WORDS, minus=WORDS),
 }
 SEPARATOR = "#"  # between a variant and an axis in the id of an item of choices
+PROBE = "the weights are known by what they make of a sentence"
 READ_SECONDS = 1.0  # time limit of a pattern per output
 NO_EMBEDDER = (
     "coordinates of kind {kind} need a sentence embedder, which is not installed; run pip install 'meridian-circuits[embedder]', "
@@ -51,7 +52,7 @@ def installed_embedder(kind: str) -> Embedding:
     found = embedding.embedder()
     if found is None:
         raise UserError(NO_EMBEDDER.format(kind=kind))
-    probe = found(["the weights are known by what they make of a sentence"])[0]
+    probe = found([PROBE])[0]
     return Embedding(found, embedding.PACKAGE, results_io.sha256(np.round(probe, 5).tolist()))
 
 
@@ -66,6 +67,11 @@ class Coordinates:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(axis["name"] for axis in self.axes)
+
+    @cached_property
+    def dimension(self) -> int:
+        """How many numbers a coordinate has: one an axis, or as many as the embedder gives."""
+        return len(self.axes) or self._embedded([PROBE]).shape[1]
 
     @property
     def exact(self) -> bool:
@@ -104,11 +110,10 @@ class Coordinates:
         UserError for an anchor text whose vector has no direction.
         """
         if self.kind == "scale":
-            return np.array([[_number(axis["pattern"], text) for axis in self.axes] for text in texts]).reshape(
-                len(texts), -1
-            )
+            found = [[_number(axis["pattern"], text) for axis in self.axes] for text in texts]
+            return np.array(found, dtype=np.float64).reshape(len(texts), self.dimension)
         if self.embedder is None or not len(texts):
-            return np.full((len(texts), max(len(self.axes), 1)), np.nan)
+            return np.full((len(texts), self.dimension), np.nan)
         vectors = self._embedded(texts)
         if self.kind == "embedding":
             return vectors

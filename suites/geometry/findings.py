@@ -96,6 +96,12 @@ def wordings(one: Construct) -> tuple[ConstructVariant, ...]:
     return one.of("paraphrase") or one.of("direct")
 
 
+def languages_off(run: SetRun) -> str | None:
+    """Why answers in several languages cannot be compared in these coordinates; None if they can."""
+    embedded = run.coordinates is not None and run.coordinates.kind in EMBEDDED
+    return ENGLISH_ONLY if embedded else None
+
+
 def _guarded(
     one: MeasuredConstruct, metric: ModuleType, used: Sequence[ConstructVariant], make: Callable[[], Metric]
 ) -> Metric:
@@ -157,14 +163,16 @@ def _pss(
     both = pairs(base, framed)
     if len(both) >= PAIRED_FROM:
         first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
-        return framing.pss(first, second, paired=True, seed=seed)
+        drawn = np.concatenate(one.draws([pair[0] for pair in both]))
+        return framing.pss(first, second, paired=True, outputs=drawn, seed=seed)
     if len(both) > 1:
         first, second = in_step([[one.outputs[pair[k].id].points for pair in both] for k in (0, 1)])
         return _of_these_words(framing.pss(first, second, paired=True, seed=seed), len(both))
     if len(both) == 1 or len(base) == len(framed) == 1:
         plain, other = both[0] if both else (base[0], framed[0])
         return _of_these_words(framing.pss(one.outputs[plain.id].points, one.outputs[other.id].points, seed=seed), 1)
-    return framing.pss(one.means(base), one.means(framed), seed=seed)  # different wordings: each mean is one point
+    drawn = np.concatenate(one.draws(base))
+    return framing.pss(one.means(base), one.means(framed), outputs=drawn, seed=seed)  # other wordings: each is one
 
 
 def in_step(ways: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -204,7 +212,10 @@ def _turns(
     def found() -> Metric:
         draws = [one.draws(turn) for turn in ordered]
         tables = [one.means(turn) for turn in ordered] if many else in_step(draws)
-        metric = turns.ds(tables, paired=len(first) > 1, repeats=draws, exact=run.deterministic, seed=seed)
+        after = [0, *numbers]
+        metric = turns.ds(
+            tables, paired=len(first) > 1, repeats=draws, numbers=after, exact=run.deterministic, seed=seed
+        )
         return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)
@@ -218,8 +229,8 @@ def _languages(
         why = NO_NEUTRAL if others else "the construct is put in one language"
         yield None, absent(languages, "not_applicable", why)
         return
-    if run.coordinates is not None and run.coordinates.kind in EMBEDDED:
-        yield None, absent(languages, "off", ENGLISH_ONLY)
+    if (reason := languages_off(run)) is not None:
+        yield None, absent(languages, "off", reason)
         return
     groups = {"base": tuple(base)} | {name: one.construct.of("language", language=name) for name in others}
     used = [variant for group in groups.values() for variant in group]
@@ -230,7 +241,7 @@ def _languages(
 
 
 def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
-    used = one.construct.variants
+    used = [v for v in one.construct.variants if v.method != "language" or languages_off(run) is None]
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
         return

@@ -338,7 +338,7 @@ def _of_texts(
             lost[why] += 1
         else:
             texts.append(text)
-    values = space.of_texts(texts) if texts else np.zeros((0, max(len(space.axes), 1)))
+    values = space.of_texts(texts)
     readable = np.isfinite(values).all(1)
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())

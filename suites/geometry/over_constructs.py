@@ -19,9 +19,9 @@ def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str
     """Mean m of `values` [construct] with the bootstrap-t interval m - t* se, over resampled `topics` [construct].
 
     t* are quantiles of (m* - m)/se*; se is the standard error of a ratio of sums over topics. The mean of unbiased values is
-    unbiased for any number of them. Under 20 topics, or if all values agree, it has no interval, and the assumptions say why.
-    Insufficient without values. The percentile bootstrap is too narrow for skewed values and is not offered. Source: Efron &
-    Tibshirani 1993, ch. 12.
+    unbiased for any number of them. Under 20 topics, or if all values agree, it has no interval: `interval` in `detail` says
+    insufficient, and the assumptions say why. Insufficient without values. The percentile bootstrap is too narrow for skewed
+    values and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
     """
     if not len(values):
         return missing("insufficient_data", "no construct has a value", unit)
@@ -29,8 +29,10 @@ def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str
     count = len(sums)
     detail = {"constructs": len(values), "topics": count}
     if count < MINIMUM_CLUSTERS:
-        note = f"no interval: {count} topics; at least {MINIMUM_CLUSTERS} are needed"
-        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=(note,), detail=detail)
+        reason = f"{count} topics; at least {MINIMUM_CLUSTERS} are needed"
+        detail |= {"interval": {"status": "insufficient_data", "reason": reason}}
+        notes = (f"no interval: {reason}",)
+        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=notes, detail=detail)
     centre, error = _mean_and_error(np.ones((1, count)), sums, sizes)
     detail |= {"resamples": RESAMPLES, "seed": seed}
     if error[0] <= 1e-12 * max(abs(centre[0]), 1e-300):

@@ -69,19 +69,24 @@ def _document(metric: ModuleType, run: GeometryRun, found: Sequence[MetricFindin
 def _record(one: MetricFinding, run: GeometryRun) -> dict[str, Any]:
     """One finding with the keys of a suite's record, plus `published`. The paper's thresholds give no verdict."""
     own = next(found for found in run.sets if found.constructs.name == one.set)
-    estimate, untrusted = one.found.estimate, not _trusted(own)
-    if untrusted:
-        estimate = replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY))
+    estimate, role = _read(one.found.estimate, own)
     return {
         "metric_id": one.identifier,
         "suite": one.set,
         "construct": one.construct,
         "label": one.label,
         **_common(own, run),
-        "role": "descriptive" if estimate.p_value is None and not untrusted else "exploratory",
+        "role": role,
         **estimate.to_record(),
         "published": one.found.published.to_record(),
     }
+
+
+def _read(estimate: Estimate, own: SetRun) -> tuple[Estimate, str]:
+    """(the estimate, its role): whatever an embedder gives that is not trusted is exploratory, and says so."""
+    if not _trusted(own):
+        return replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY)), "exploratory"
+    return estimate, "descriptive" if estimate.p_value is None else "exploratory"
 
 
 def _common(own: SetRun, run: GeometryRun) -> dict[str, Any]:
@@ -214,14 +219,15 @@ def _correlations(own: SetRun) -> tuple[dict[str, Estimate], list[dict[str, obje
     return found, mtmm.pairs(scores, traits, methods, halves)
 
 
-def _correlation(own: SetRun, name: str, estimate: Estimate, run: GeometryRun) -> dict[str, Any]:
+def _correlation(own: SetRun, name: str, found: Estimate, run: GeometryRun) -> dict[str, Any]:
+    estimate, role = _read(found, own)
     return {
         "metric_id": f"{mtmm.ID}.{own.constructs.name}.{name}",
         "suite": own.constructs.name,
         "construct": None,
         "label": name,
         **_common(own, run),
-        "role": "descriptive",
+        "role": role,
         **estimate.to_record(),
         "published": {
             "value": None,

@@ -87,6 +87,7 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
         )
         if estimate.status != "ok":
             reasons.append(f"{one.metric.NAME}: {estimate.reason}")
+        reasons += [f"{one.metric.NAME}: {note}" for note in estimate.assumptions if note.startswith("no interval:")]
     return table, reasons
 
 
@@ -102,7 +103,8 @@ def matrix_of(cells: Sequence[MatrixCell]) -> Table:
 
 def _shown(cell: MatrixCell) -> str:
     published = "" if cell.published is None else f" ({cell.published:.3f})"
-    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published
+    share = "" if cell.share is None else f" · PS {cell.share:.2f}"
+    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published + share
 
 
 def interval(estimate: Estimate) -> str:

@@ -225,6 +225,23 @@ def _directions(constructs: Sequence[Construct], intact: Sequence[Table]) -> dic
     return {persona: mean / length for persona, mean in means.items() if (length := np.linalg.norm(mean)) > 0}
 
 
+def left_out(constructs: Sequence[Construct], intact: Sequence[Table]) -> dict[str, str]:
+    """Framings that are traced in no construct, with the reason: heads are compared on what all constructs have."""
+    asked = [set(_shifts(one, table)) for one, table in zip(constructs, intact, strict=True)]
+    directions, found = _directions(constructs, intact), {}
+    for persona in dict.fromkeys(v.persona for one in constructs for v in one.of("persona")):
+        lacking = [one.id for one, own in zip(constructs, asked, strict=True) if persona not in own]
+        if lacking:
+            found[f"{FRAMING} {persona}"] = (
+                f"{len(lacking)} of {len(constructs)} constructs do not ask it before a neutral wording: {', '.join(lacking)}"
+            )
+        elif persona not in directions:
+            found[f"{FRAMING} {persona}"] = (
+                "it moves nothing on average in the intact model, so that it has no direction"
+            )
+    return found
+
+
 def analyse(
     constructs: Sequence[Construct],
     axes: Sequence[str],
@@ -237,7 +254,8 @@ def analyse(
 ) -> list[TracedHead]:
     """Every head with its effects, ablated minus intact, averaged over topics, with simultaneous intervals.
 
-    `margin`: the size that a change has to exceed, in nats (nats squared for tau^2). UserError under 8 topics.
+    `margin`: the size that a change has to exceed, in nats (nats squared for tau^2). A framing that one construct lacks is traced
+    in none: `left_out` names it. UserError under 8 topics.
     """
     topics = len({one.topic for one in constructs})
     if topics < FEWEST:
@@ -320,10 +338,12 @@ def command(
         swept = sweep(LocalModel(model_settings), constructs, own.coordinates, own.constructs.scale, done)
         options = {"level": settings["level"], "margin": settings["trace_margin"], "seed": seed}
         heads = analyse(constructs, own.coordinates.names, swept, resamples=settings["trace_resamples"], **options)
-        data[own.constructs.name] = _data(heads, constructs)
+        missing = left_out(constructs, swept[1])
+        data[own.constructs.name] = _data(heads, constructs) | {"left_out": missing}
         for kind in NAMED:
             shown = ", ".join(str(one.head) for one in named(heads, kind)) or "none"
             lines.append(f"Trace of {own.constructs.name}: {kind} heads {shown}")
+        lines += [f"Trace of {own.constructs.name}: {what} is left out, {why}" for what, why in missing.items()]
     document = {
         "number": NUMBER,
         "id": NAME,

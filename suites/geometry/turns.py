@@ -35,24 +35,26 @@ def ds(
     *,
     paired: bool = False,
     repeats: Sequence[Sequence[ArrayLike]] | None = None,
+    numbers: Sequence[int] | None = None,
     exact: bool = False,
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = FEWEST_RESAMPLES,
 ) -> Metric:
-    """sqrt(max(0, delta^2)) from turn 0 to the last turn T; `turns`: the repeats [repeat, axis] of every turn, in order.
+    """sqrt(max(0, delta^2)) from turn 0 to the last turn T; `turns`: the repeats [repeat, axis] of every measured turn, in order.
 
+    `numbers`: the turn's number for each, rising from 0 (default: every turn was measured); T of velocity and slope.
     delta^2 = |o_T - o_0|^2 - noise of both means. `paired`: repeat v of every turn has the same wording, and the noise is that of
     the differences. `detail`: velocity |o_T - o_0|/T, path length, straightness |o_T - o_0|/path, and the Theil-Sen slope of the
     distance from turn 0 on the turn. It also has a floor: the path and distances of as many turns with noise alone. The floor
     comes from the draws of turn 0 (`noise_floor`); if the rows of `turns` are means, these draws are given as `repeats`
     [turn][wording], tables [draw, axis]. For pairs without `repeats` it comes from their differences (`paired_floor`). `exact`
-    outputs have none. Not applicable with one turn; insufficient under 5 repeats. UserError for points of different spaces, and
-    for paired turns of different lengths.
+    outputs have none. Not applicable with one turn; insufficient under 5 repeats. UserError for points of different spaces, for
+    paired turns of different lengths, and for numbers that are not one per turn, rising from 0.
     """
     tables = [points(one, "outputs of a turn") for one in turns]
-    last = len(tables) - 1
-    if last < 1:
+    after = _numbered(len(tables), numbers)
+    if len(tables) < 2:
         note = "no turn after the first"
         return Metric(PublishedScore(None, FORMULA, note), missing("not_applicable", note, UNIT))
     same_axes(*tables)
@@ -64,18 +66,15 @@ def ds(
     centres = np.array([centre(table) for table in tables])
     centres = settled(centres - centres[0], *tables)  # relative to turn 0
     distance = float(np.linalg.norm(centres[-1] - centres[0]))
-    formula = PublishedScore(distance, FORMULA, f"velocity {distance / last:.6f}")
-    detail = {"velocity": distance / last, "turns": last} | _walk(centres)
+    formula = PublishedScore(distance, FORMULA, f"velocity {distance / after[-1]:.6f}")
+    detail = {"velocity": distance / after[-1], "turns": after[-1], "numbers": after} | _walk(centres, after)
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
     moved = settled(tables[-1] - tables[0], *tables) if paired else None
     samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    if moved is None:
-        p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
-    else:
-        p = relabelling.signs(moved, seed, resamples)
+    flipped = None if moved is None else relabelling.signs(moved, seed, resamples)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
@@ -84,17 +83,24 @@ def ds(
             UNIT,
             fewest,
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
-            p_value=p,
+            p_value=relabelling.two_samples(tables[-1], tables[0], seed, resamples) if flipped is None else flipped,
             test="signs of the repeats' differences flipped" if paired else "repeats of turn 0 and the last relabelled",
             detail=detail | {"squared": found.squared} | floor,
         ),
     )
 
 
-def _walk(centres: Float[np.ndarray, "turn axis"]) -> dict[str, object]:
+def _numbered(count: int, numbers: Sequence[int] | None) -> list[int]:
+    after = list(range(count)) if numbers is None else list(numbers)
+    if len(after) != count or any(first != 0 for first in after[:1]) or any(a >= b for a, b in pairwise(after)):
+        raise UserError(f"{count} turns with the numbers {after}; expected one a turn, rising from 0")
+    return after
+
+
+def _walk(centres: Float[np.ndarray, "turn axis"], after: Sequence[int]) -> dict[str, object]:
     length = path_length(centres)
     away = np.linalg.norm(centres - centres[0], axis=1)
-    slope = stats.theilslopes(away, np.arange(len(away)))[0] if len(away) > 2 else away[-1] - away[0]
+    slope = stats.theilslopes(away, after)[0]
     return {
         "path": length,
         "straightness": float(away[-1] / length) if length else None,
