@@ -68,6 +68,7 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "calibrations/statistics/*.py",
         "meridian/training/tuning.py",
         "meridian/experiments/planted_drift.py",
+        "meridian/drift_classes.py",
         "meridian/drift_trace.py",
         "results_io.py",
     ),
