@@ -190,3 +190,28 @@ def test_why_there_is_no_control_is_said(monkeypatch) -> None:
     assert "  the same heads of a null-tuned copy: none, since it is no copy" in lines
     lines = drift_trace.sentences(completed("170", **parts, control=share))
     assert "  the same heads of a null-tuned copy: 0.50" in lines
+
+
+@pytest.mark.parametrize("backend", ["lens", "fused"])
+def test_the_control_runs_in_the_backend_that_was_asked_for(backend, monkeypatch, tmp_path) -> None:
+    """Forty questions with a gap of 2 nats each, of which the heads of the control restore .1."""
+    asked = [SimpleNamespace(cluster=f"prompt-{n}") for n in range(40)]
+    seen = []
+
+    def opened(a, b, questions, engine="auto"):
+        seen.append(engine)
+        return SimpleNamespace(together=lambda heads: np.full(len(questions), 0.2))
+
+    for name, value in (
+        ("identify", lambda _: SimpleNamespace(knows="embedded")), ("load", lambda settings: settings),
+    ):  # fmt: skip
+        monkeypatch.setattr(drift_trace.models, name, value)
+    monkeypatch.setattr(drift_trace.tuning, "checkpoint", lambda *given: {})
+    monkeypatch.setattr(drift_trace, "asked_of", lambda *given: asked)
+    monkeypatch.setattr(drift_trace, "gap_of", lambda *given: np.full(40, 2.0))
+    monkeypatch.setattr(drift_trace, "CrossCheckpoint", opened)
+    model = SimpleNamespace(identity={"weights": "0" * 64})
+    found = {"named": [{"head": "L0H0"}]}
+    settings = {"trace": TRACE, "tuning": {}}
+    share = drift_trace.null_control(tmp_path, {}, found, settings, {"b": model}, [], Corpus("mine", "1", ()), backend)
+    assert share is not None and share["value"] == pytest.approx(0.1) and seen == [backend]
