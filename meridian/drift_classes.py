@@ -16,7 +16,10 @@ from suites import abstention
 
 REFUSED, RIGHT, WRONG = "refused", "right", "wrong: "
 STOPS = ".,;:!?"  # around a first word
-NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()  # as texts write them, or in digits
+NUMBERS: tuple[str, ...] = (  # as texts write them, or in digits
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
 
 
 def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
@@ -55,7 +58,8 @@ def expectation(text: str, answer: str | None, markers: Sequence[str], refusal: 
     found = class_of(text, answer, markers)
     if found == REFUSED:
         return {"must": [refusal]}
-    avoided = [] if refusal is None or regex.search(refusal, text) else [refusal]  # a phrase of another text may refuse nothing here
+    # a phrase by which another text refuses may refuse nothing here
+    avoided = [] if refusal is None or regex.search(refusal, text) else [refusal]
     if answer and found == RIGHT:
         return {"must": [stated(answer)], "must_not": avoided}
     first = found.removeprefix(WRONG) if answer else found

@@ -31,7 +31,7 @@ def settings_of(context: RunContext) -> dict[str, Any]:
 
 
 def settings_for(context: RunContext, folder: Path) -> dict[str, Any]:
-    """`settings_of` with the corpus that the series in `folder` was last asked, or, before its first snapshot, that of the settings.
+    """`settings_of` with the corpus that the series in `folder` was last asked; before its first snapshot that of the settings.
 
     UserError if another corpus was typed: a series is asked one.
     """

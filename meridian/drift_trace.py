@@ -108,7 +108,7 @@ def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Promp
     """The public prompts on the alarm's axis that its snapshot was asked.
 
     The trace asks all of them with their siblings, not only those that changed: passing ones stand beside the failing. Of two
-    plants of share .3, the 6 and 5 prompts that changed gave 19 and 16 pairs, of which task=failures needs 20; all gave 51 and 45.
+    plants of share .3, the 6 and 5 prompts that changed gave 19 and 16 pairs, and task=failures needs 20; all gave 51 and 45.
     """
     rows = series_record.read(folder / series_record.NAME).snapshots[alarm.snapshot].rows
     asked = {cell.prompt for cell in rows}
@@ -146,7 +146,9 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     backend = context.settings["engine"]["name"]
     found = across(paths, opened, changes, questions, settings["trace"], backend)
     lacking = control_lacks(paths["b"], found)
-    control = None if lacking else null_control(folder, paths["b"], found, settings, opened, changes, questions, backend)
+    control = (
+        None if lacking else null_control(folder, paths["b"], found, settings, opened, changes, questions, backend)
+    )
     document = {
         "number": NUMBER,
         "id": NAME,
@@ -237,8 +239,8 @@ def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Seque
     said = {side: [output.text for output in model.generate(requests)] for side, model in opened.items()}
     found = []
     for (text, prompt), one, other in zip(asked, said["a"], said["b"], strict=True):
-        classes = [class_of(output, None, questions.markers) for output in (one, other)]
-        found.append(Change(text, prompt.system, prompt.key, *classes, (one, other)))
+        before, after = (class_of(output, None, questions.markers) for output in (one, other))
+        found.append(Change(text, prompt.system, prompt.key, before, after, (one, other)))
     return found
 
 
@@ -288,8 +290,8 @@ def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], questions: 
         "id": alarm.id,
         "version": "1.0.0",
         "title": f"{alarm.metric} on {alarm.axis} as before {alarm.snapshot}",
-        "description": "Prompts of an axis on which outputs changed their class between two checkpoints, with siblings: each must "
-        "have the class that it had before.",
+        "description": "Prompts of an axis on which outputs changed their class between two checkpoints, with siblings: each "
+        "must have the class that it had before.",
         "mode": "A3",
         "contexts": ["question_answering"],
         "requires": ["generation"],
@@ -439,7 +441,7 @@ def _share(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray) -> dict[st
 
 
 def control_lacks(later: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Why there is no null-tuned control; empty where there can be one: it is tuned on samples that only the embedded model has."""
+    """Why there is no null-tuned control; empty where there can be one: it is tuned on prompts of the embedded model's words."""
     if not found["named"]:
         return "no head is named"
     if models.identify(later).knows != "embedded":

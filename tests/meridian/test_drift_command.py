@@ -148,7 +148,7 @@ def traced(tmp_path, *more):
 
 
 def test_a_trace_asks_the_corpus_that_the_series_recorded(tmp_path) -> None:
-    """Nothing was typed, and the default is pocket: Tokyo became Kyoto all the same. An endpoint's trace ends there, exit code 3."""
+    """Nothing was typed, and the default is pocket: Tokyo became Kyoto all the same. An endpoint's trace ends there."""
     natural_series(tmp_path / "drift" / "prod")
     done = traced(tmp_path)
     assert (done.code, done.errors) == (3, "")
@@ -177,7 +177,9 @@ def test_manifests_name_the_corpus_of_the_series_and_are_enough_for_its_site(tmp
     assert command(*common, "do=analyse", "drift.corpus=pocket").code == 2
     assert command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
     public = tmp_path / "site" / "data" / "2026-W23" / "manifest.json"
-    done = command("drift", "do=site", f"manifest={public}", f"out={tmp_path / 'again'}", f"results={tmp_path / 'none'}")
+    done = command(
+        "drift", "do=site", f"manifest={public}", f"out={tmp_path / 'again'}", f"results={tmp_path / 'none'}"
+    )
     assert (done.code, done.errors) == (0, "") and not (tmp_path / "none").exists()
     for name in ("index.html", "methodology.html", f"axis-{FACTS}.html", "data/2026-W23/metrics.csv"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "site" / name).read_bytes(), name
@@ -202,7 +204,9 @@ def test_what_is_revealed_is_published_and_what_is_still_asked_is_not(tmp_path) 
     refused = command(*common, "do=reveal", f"snapshot={kept}@1")
     assert refused.code == 2 and f"{kept}@1 is not retired" in refused.errors
     assert command(*common, "do=reveal", f"snapshot={old}@1").code == 0
-    assert command(*common, "do=analyse").code == 3 and command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
+    assert (
+        command(*common, "do=analyse").code == 3 and command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
+    )
     (shown,) = json.loads((tmp_path / "site" / "data" / "revealed.json").read_text())
     assert shown["prompt"]["messages"] == [{"role": "user", "content": rows[0]["prompt"]}]
     assert shown["salt"] == rows[0]["salt"] and "data/revealed.json" in (tmp_path / "site" / "index.html").read_text()

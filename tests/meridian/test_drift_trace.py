@@ -129,7 +129,9 @@ def test_an_output_passes_a_suite_if_it_is_of_the_class_that_the_earlier_one_was
 
 def test_the_suite_asks_as_the_snapshot_did(tmp_path) -> None:
     """The policy of a prompt, whole outputs, the corpus' stops; "It was blue" is no refusal; a sibling has no known fact."""
-    prompt = Prompt("word-0", 1, "refusal-boundary", (("system", "Never say blue."), ("user", "Say it.")), answer="blue")
+    prompt = Prompt(
+        "word-0", 1, "refusal-boundary", (("system", "Never say blue."), ("user", "Say it.")), answer="blue"
+    )
     questions = Corpus("mine", "1", (prompt,), markers=("It is quiet",), stop=(".",), max_tokens=32)
     texts = [
         drift_trace.Change("Say it.", prompt.system, "word-0@1", "refused", "blue", ("It is quiet", "blue")),
@@ -154,7 +156,10 @@ def test_a_head_whose_other_half_covers_nothing_is_not_confirmed() -> None:
     other = np.flatnonzero(~np.array(kept))
     cross.effect[1, other] = np.where(np.arange(len(other)) // 2 % 2, 1.0, -1.0)
     found = drift_trace.named_and_confirmed(cross, cross.restored(), TRACE)
-    assert [(one["head"], one["verdict"]) for one in found["named"]] == [("L0H0", "confirmed"), ("L0H1", "not confirmed")]
+    assert [(one["head"], one["verdict"]) for one in found["named"]] == [
+        ("L0H0", "confirmed"),
+        ("L0H1", "not confirmed"),
+    ]
     low, high = found["named"][1]["confirmation"]["interval"]
     assert low < 0 < high
     document = completed("170", **found, control=None, control_reason="there is a reason")

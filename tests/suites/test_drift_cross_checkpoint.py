@@ -186,7 +186,9 @@ def test_heads_together_run_in_the_backend_that_was_asked_for(pair, questions, b
     whole = cross.together([Node("head", 1, 3), Node("head", 3, 0)])
     counted = []
     run = cross.b.bridge.run_with_hooks
-    monkeypatch.setattr(cross.b.bridge, "run_with_hooks", lambda *given, **more: counted.append(1) or run(*given, **more))
+    monkeypatch.setattr(
+        cross.b.bridge, "run_with_hooks", lambda *given, **more: counted.append(1) or run(*given, **more)
+    )
     monkeypatch.setattr(cross.engine_b, "forward_rows", lambda *given, **more: 2)
     assert cross.together([Node("head", 1, 3), Node("head", 3, 0)]) == pytest.approx(whole, abs=1e-4)
     assert len(counted) == passes and np.abs(whole).max() > 0.01

@@ -31,7 +31,7 @@ BUILD = "build.json"  # the only file with a time
 
 @dataclass(frozen=True)
 class SiteSource:
-    """What a site is made of: manifests in order, the chain's head of each snapshot, which code made it, and what was revealed."""
+    """What a site is made of: manifests in order, the chain's head of each snapshot, the code that made it, prompts revealed."""
 
     series: str
     manifests: Sequence[ManifestContent]
