@@ -1,6 +1,6 @@
 """A digest of source files that changes with their tokens, not with comments or docstrings.
 
-Whoever stores a result stores with it the digest of the code that the result depends on: a result of other code is stale.
+Every stored result has the digest of the code that it depends on, so a result of other code is stale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOKEN: Final = re.compile(
 
 
 ROOT: Final = Path(__file__).parent
-CODE: Final = {  # what is stored: the files of the project that it depends on
+CODE: Final = {  # {kind of stored result: the project's files that it depends on}
     "measurements": ("circuits/**/*.py", "kernels/*.py", "node_names.py", "results_io.py"),
     "verdicts": ("calibrations/**/*.py", "node_names.py", "results_io.py"),
     "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
@@ -84,7 +84,7 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "meridian/experiments/planted_contamination.py",
         "results_io.py",
     ),
-    "rules": (  # of a certificate; what proposes a claim, plants one or draws pictures of it is no rule
+    "rules": (  # of a certificate; code that proposes or plants claims, or makes figures, is no rule
         "calibrations/**/*.py",
         "circuits/*.py",
         "circuits/engine/*.py",
@@ -96,26 +96,26 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "node_names.py",
         "results_io.py",
     ),
-}  # besides: a planted model's weights (circuits/models.py), a reproduction (meridian/experiments/reproduction.py)
+}  # elsewhere: a planted model's weights (circuits/models.py), a reproduction (meridian/experiments/reproduction.py)
 
 
 def files(stored: str, root: Path = ROOT) -> list[Path]:
-    """The source files that what is `stored` (a key of CODE) depends on, in the order of their names.
+    """The source files behind the results `stored` (a key of CODE), sorted by name.
 
-    The doctor, training, the report, figures and docs are in none: no stored number comes from them.
+    The doctor, training, the report, figures and docs are in no list, since no stored number comes from them.
     """
     return sorted({path for pattern in CODE[stored] for path in root.glob(pattern)})
 
 
 @cache
 def version_of(stored: str) -> str:
-    """Version of Meridian and the digest of the code that what is `stored` depends on: "0.1.0+3f2a90c1d2e4"."""
+    """Version of Meridian and the digest of the code behind the results `stored` (a key of CODE): "0.1.0+3f2a90c1d2e4"."""
     return code_version(files(stored))
 
 
 @cache
 def of_each(stored: str) -> Mapping[str, str]:
-    """{file, from the root of the project: its digest in 12 hex digits} of the code that what is `stored` depends on."""
+    """{file, relative to the project's root: its digest in 12 hex digits} of the code behind the results `stored`."""
     return {path.relative_to(ROOT).as_posix(): code_digest([path])[:12] for path in files(stored)}
 
 
@@ -125,9 +125,9 @@ def code_version(paths: Iterable[Path]) -> str:
 
 
 def code_digest(paths: Iterable[Path]) -> str:
-    """SHA-256, in hex digits, of the tokens of Python source files in the order of `paths`; names of files do not count.
+    """SHA-256, in hex digits, of the tokens of Python source files in the order of `paths`; file names do not count.
 
-    Every Python from 3.11 on gives the same digest. Raises SyntaxError for a file whose brackets do not close.
+    Every Python from 3.11 on gives the same digest. Raises SyntaxError for a file with unbalanced brackets.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -137,21 +137,21 @@ def code_digest(paths: Iterable[Path]) -> str:
 
 @cache
 def _encoded(source: str) -> bytes:
-    """The tokens as bytes, each ended by a zero byte, which no source holds; kept, as several digests read the same file."""
+    """The tokens as bytes, each ended by a zero byte, which no source contains; cached, since several digests read a file."""
     return "\0".join((*tokens(source), "<end of file>", "")).encode()
 
 
 def tokens(source: str) -> Iterator[str]:
     """The tokens of a source text without comments, docstrings, blank lines and line breaks inside a statement.
 
-    One regular expression: `tokenize` is ten times slower, paid by every run, and splits f-strings from 3.12 on.
-    A docstring that shares its line with other code counts as code.
-    Raises SyntaxError for brackets that are not closed.
+    It uses one regular expression, because `tokenize` is ten times slower, which every run would pay, and splits f-strings from
+    Python 3.12 on. A docstring that shares its line with other code counts as code.
+    Raises SyntaxError for unbalanced brackets.
     """
     levels, width, depth = [0], 0, 0
     statement: list[str] = []
     only_strings = True  # only strings and parentheses so far
-    documented = True  # a docstring may stand here: first in a module, a class or a function
+    documented = True  # a docstring is possible here: first statement of a module, a class or a function
     for match in TOKEN.finditer(f"{source}\n"):
         kind, text = match.lastgroup, match.group()
         if kind == "newline" and not depth:

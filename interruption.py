@@ -1,14 +1,15 @@
 """Ctrl-C at any moment: one sentence and exit code 130, also during imports, and at once if pressed twice.
 
-The first Ctrl-C raises KeyboardInterrupt, so that what is being written is removed; `run.py` says the sentence when it arrives. A
-second one ends the process where it stands: results appear in one step, so none is ever half-written.
+The first Ctrl-C raises KeyboardInterrupt, so that partly written files are removed; `run.py` prints the sentence when the
+exception arrives. A second Ctrl-C ends the process at once. Results appear in one step, so none is ever half-written.
 
-Python drops what is raised inside of a finalizer or a weak reference's callback, as imports have many, and only prints it. So a
-KeyboardInterrupt that was dropped is raised once more. While the interpreter is taken down, after everything was said, Python has
-put its handlers aside and a signal would kill the process; there Ctrl-C is ignored, and the exit code stays that of the run.
+Python drops exceptions that are raised inside a finalizer or a weak reference's callback, of which imports have many, and only
+prints them. So a dropped KeyboardInterrupt is raised again. During the interpreter's shutdown, Python has removed its handlers
+and a signal would kill the process; Ctrl-C is then ignored, and the exit code stays that of the run.
 
-Nor is it raised inside an import: a library in C++ then ends the process (nanobind's did), and others go on without what they
-could not import. The first Ctrl-C there is raised once the import is over, which takes a second or two.
+KeyboardInterrupt is not raised inside an import either: there a C++ library may end the process (nanobind's did), and others
+continue without the modules that failed to import. The first Ctrl-C during an import is raised when the import has ended, which
+takes a second or two.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from collections.abc import Iterator
 from types import FrameType
 
 STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
-CODE = 130  # of the exit
-SECONDS_AFTER_A_DROP = 0.01  # then the finalizer is over
-SECONDS_BETWEEN_LOOKS = 0.01  # whether an import is over
-IMPORTING = "<frozen importlib"  # how the file names of Python's own frames begin while it imports
-_told = False  # the sentence was said
-_saying = False  # it is being said
-_raised = False  # the first Ctrl-C was passed on
-_awaited = False  # it waits for the end of an import
-_due = False  # the import is over, and what comes now is the one that waited
-_caught = False  # somebody is there who catches KeyboardInterrupt
+CODE = 130  # exit code
+SECONDS_AFTER_A_DROP = 0.01  # after this time the finalizer has ended
+SECONDS_BETWEEN_LOOKS = 0.01  # interval of checks whether an import has ended
+IMPORTING = "<frozen importlib"  # prefix of the file names of Python's own frames during an import
+_told = False  # the sentence has been printed
+_saying = False  # the sentence is being printed
+_raised = False  # the first Ctrl-C has been raised
+_awaited = False  # the first Ctrl-C waits for the end of an import
+_due = False  # the import has ended, and the next signal is the Ctrl-C that waited
+_caught = False  # some caller catches KeyboardInterrupt
 
 
 def take_over() -> None:
-    """Handle Ctrl-C from now on: before anything else is imported."""
+    """Handle Ctrl-C from now on; call this before anything else is imported."""
     signal.signal(signal.SIGINT, _handle)
     sys.unraisablehook = _raise_again
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the first one registered is the last one run
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # registered first, so it runs last
 
 
 def asked() -> bool:
-    """True once Ctrl-C was pressed: whatever error arrives then comes of it, as where an import in C makes another of it."""
+    """True once Ctrl-C has been pressed. Later errors come from it, even other types, into which imports in C may turn it."""
     return _raised or _awaited
 
 
@@ -61,7 +62,7 @@ def caught() -> Iterator[None]:
 
 
 def say() -> int:
-    """Say the sentence on the error stream, once; returns the exit code."""
+    """Print the sentence on the error stream, once; returns the exit code."""
     global _told, _saying
     if not _told:
         _saying = True
@@ -72,7 +73,7 @@ def say() -> int:
 
 def _handle(number: int, frame: FrameType | None) -> None:
     global _raised, _awaited, _due
-    if _saying:  # once whole; the process ends by itself in a moment
+    if _saying:  # let the sentence be printed once and whole; the process is about to end
         return
     again, _awaited, _due = _raised or (_awaited and not _due), False, False
     if again or not _caught:
@@ -86,14 +87,14 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that called it, is of an import."""
+    """True if a frame, or one of its callers, belongs to an import."""
     while frame is not None and not frame.f_code.co_filename.startswith(IMPORTING):
         frame = frame.f_back
     return frame is not None
 
 
 def _raise_after_import() -> None:
-    """Interrupt the main thread as soon as it is in no import."""
+    """Interrupt the main thread as soon as it is not inside an import."""
     global _due
     main = threading.main_thread().ident
     while main is not None and _imports(sys._current_frames().get(main)):
@@ -103,7 +104,7 @@ def _raise_after_import() -> None:
 
 
 def _wake_main() -> None:
-    """Send the main thread a Ctrl-C that also ends what it waits for: `interrupt_main` only sets a flag, and wakes no call."""
+    """Send the main thread a Ctrl-C that also ends blocking calls; `interrupt_main` would only set a flag."""
     main = threading.main_thread().ident
     if hasattr(signal, "pthread_kill") and main is not None:
         signal.pthread_kill(main, signal.SIGINT)
@@ -112,7 +113,7 @@ def _wake_main() -> None:
 
 
 def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
-    """What Python calls with an exception that it drops."""
+    """The hook that Python calls with an exception that it drops."""
     global _raised
     if not issubclass(dropped.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(dropped)
@@ -124,8 +125,8 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def leave() -> None:
-    """End the process here and now, without what waits to be run at its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one that comes now would say it once more
+    """End the process at once, without exit handlers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C would print the sentence again
     if not _told:
         os.write(2, f"{STOPPED}\n".encode())
     os._exit(CODE)

@@ -1,4 +1,4 @@
-"""What claims call their nodes, for whatever writes and reads them: L9H6, M10, L9H6@end, and scopes of claims."""
+"""Names of nodes in claims (L9H6, M10, L9H6@end) and scopes of claims, for all code that writes or reads them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 HEADS: Final = "heads"
 HEADS_AND_MLPS: Final = "heads and mlps"
-SCOPES: Final = (HEADS, HEADS_AND_MLPS)  # what a claim is about: all of it that is not claimed is ablated
+SCOPES: Final = (HEADS, HEADS_AND_MLPS)  # the scope of a claim; unclaimed nodes in it are ablated
 PATTERN: Final = re.compile(r"(?:L([0-9]+)H([0-9]+)|M([0-9]+))(?:@\s*([^@!\s][^@]*))?")
 
 
 class NodeName(NamedTuple):
-    """A head or an MLP ("head", "mlp"; `index` -1), at all positions or at the one named."""
+    """A head or an MLP ("head", "mlp" with `index` -1), at all positions or at a named one."""
 
     kind: str
     layer: int

@@ -1,7 +1,7 @@
-"""Packages that find their own modules: one more file in the folder is one more task, measurement, calibration or failure mode.
+"""Packages that find their own modules: a new file in the folder is a new task, measurement, calibration or failure mode.
 
-Each module says by its names what it is (`NUMBER`, `measure`, ...). One that lacks a name, or
-duplicates a value within its package, is refused with its file and the remedy; nothing is left out silently.
+Each module defines the required names (`NUMBER`, `measure`, ...). A module that lacks one, or repeats a value within its
+package, raises UserError with its file and the remedy; nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def modules_of(
 ) -> list[ModuleType]:
     """Modules of `package` whose name passes `wanted`, sorted; `where` is the package's `__path__`.
 
-    `required`: {name that each has to define: what it is, with an example}. `unique`: those of the names whose value no two
+    `required`: {name that each module has to define: what it is, with an example}. `unique`: the names whose value no two
     modules may share, ignoring upper and lower case.
 
-    UserError for the first module that lacks a name or has the value of another.
+    Raises UserError for the first module that lacks a name or repeats another module's value.
     """
     names = sorted(found.name for found in pkgutil.iter_modules(list(where)) if wanted(found.name))
     modules = [importlib.import_module(f"{package}.{name}") for name in names]
@@ -61,17 +61,17 @@ def name_of(module: ModuleType) -> str:
 
 
 def file_of(module: ModuleType) -> str:
-    """The module's file as the repository has it: "calibrations/c30_seed_variance.py"."""
+    """The module's file relative to the repository: "calibrations/c30_seed_variance.py"."""
     return module.__name__.replace(".", "/") + ".py"
 
 
 def in_order(found: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
-    """`found` with the keys `first` first, in their order; the others follow as they come."""
+    """`found` with the keys `first` first, in that order; the other keys keep their order."""
     return {name: found[name] for name in (*first, *(name for name in found if name not in first))}
 
 
 class Registry(UserDict):
-    """A dictionary that is filled at first use, so a faulty module raises UserError inside a run, not at import."""
+    """A dictionary that is filled on first use, so a faulty module raises UserError inside a run, not at import."""
 
     def __init__(self, load: Callable[[], dict[Any, Any]]) -> None:
         self._load = load

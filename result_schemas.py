@@ -1,7 +1,7 @@
-"""Is a numbered result of the form that `result_types` says? And that form as JSON Schema.
+"""Checks numbered results against the forms in `result_types`, and gives these forms as JSON Schema.
 
-A result is checked when it is read, so that no reader meets a list of another length or a word in a number's place. What no
-result may hold whatever its number, a number that is not finite or a hundred lists in each other, is checked of every one.
+A result is checked when it is read, so that no reader meets a list of the wrong length or a word in place of a number. Every
+result is also checked for what none may hold: numbers that are not finite, too large integers, and too deep nesting.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 import result_types
 from result_types import Over, ResultForm
 
-DEEPEST = 32  # lists and objects in each other; a result has up to ten
-LARGEST_INTEGER = 2**63  # what arrays hold
-SHOWN = 40  # characters of a value that a sentence quotes
+DEEPEST = 32  # levels of nested lists and objects; a result has up to ten
+LARGEST_INTEGER = 2**63  # limit of integer arrays
+SHOWN = 40  # characters of a value quoted in a message
 PLAIN: Mapping[Any, tuple[type, ...]] = {
     float: (float, int),
     int: (int,),
@@ -36,8 +36,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def fault(document: Mapping[str, Any]) -> str | None:
-    """What is wrong with the form of a parsed result, in words that go after its name ("has not the form of a result 02: data
-    lacks noising"); None if nothing is, or if neither its number nor its kind has a type in `result_types`.
+    """What is wrong with the form of a parsed result, in words that follow its name ("has not the form of a result 02: data
+    lacks noising"). None if nothing is wrong, or if neither its number nor its kind has a type in `result_types`.
     """
     form = form_of(document)
     if form is None:
@@ -48,7 +48,7 @@ def fault(document: Mapping[str, Any]) -> str | None:
 
 
 def form_of(document: Mapping[str, Any]) -> ResultForm | None:
-    """The form that a result has to have, by its number, or by its kind if that has none; None where there is no type of it."""
+    """The form that a result has to have, by its number, or by its kind if it has no number; None if there is no such type."""
     number, kind = document.get("number"), document.get("kind")
     if isinstance(number, str) and number in result_types.NUMBERED:
         return result_types.NUMBERED[number]
@@ -56,7 +56,7 @@ def form_of(document: Mapping[str, Any]) -> ResultForm | None:
 
 
 def _misfit(document: Mapping[str, Any], form: ResultForm) -> str | None:
-    """The first place at which a document is not of the form."""
+    """The first place at which a document violates the form; None if there is none."""
     if document.get("kind") != form.kind:
         return f"its kind is {_shown(document.get('kind'))}, not {form.kind}"
     sizes = _sizes(document)
@@ -67,24 +67,24 @@ def _misfit(document: Mapping[str, Any], form: ResultForm) -> str | None:
 
 
 def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
-    """The lengths of P and H that a measurement's `n` says."""
+    """The lengths of P and H according to a measurement's `n`."""
     n = document.get("n")
     if document.get("kind") != "measurement" or not isinstance(n, dict):
         return {}
     evaluation, held_out, heads = (n.get(name) for name in ("evaluation", "held_out", "heads"))
-    if type(evaluation) is not int or type(held_out) is not int or type(heads) is not int:  # True is none
+    if type(evaluation) is not int or type(held_out) is not int or type(heads) is not int:  # True does not count
         return {}
     return {PROMPTS: evaluation + held_out, HEADS: heads}
 
 
 def mismatches(value: Any, expected: Any, where: str, sizes: dict[str, int] | None = None) -> Iterator[str]:
-    """Every place at which `value` is not what the annotation `expected` says; `sizes` are the lengths of P and H."""
+    """Every place at which `value` violates the annotation `expected`; `sizes` are the lengths of P and H."""
     sizes = {} if sizes is None else sizes
     yield from _mismatches(value, expected, where, sizes, {})
 
 
 def _mismatches(value: Any, expected: Any, where: str, whole: dict[str, int], own: dict[str, int]) -> Iterator[str]:
-    """`whole`: lengths of P and H; `own`: those of other axes within one object."""
+    """`mismatches` with `whole`, the lengths of P and H, and `own`, the lengths of other axes within one object."""
     origin, arguments = get_origin(expected), get_args(expected)
     if expected is Any:
         return
@@ -114,7 +114,7 @@ def _mismatches(value: Any, expected: Any, where: str, whole: dict[str, int], ow
 def _of_none(
     value: Any, types_: tuple[Any, ...], where: str, whole: dict[str, int], own: dict[str, int]
 ) -> Iterator[str]:
-    """What is wrong with a value that is of none of these types, by the one that it is nearest to."""
+    """What is wrong with a value that has none of these types, compared with the type it is closest to."""
     tried: list[list[str]] = []
     for one in types_:
         tried.append(list(_mismatches(value, one, where, whole, own)))
@@ -124,7 +124,7 @@ def _of_none(
 
 
 def _are_all(values: list[Any], expected: Any) -> bool:
-    """True if all are of a plain type: the quick way through long lists of numbers."""
+    """True if all values have the expected plain type; a fast check for long lists of numbers."""
     allowed = PLAIN.get(expected)
     if allowed is None and set(get_args(expected)) <= PLAIN.keys() and get_origin(expected) is types.UnionType:
         allowed = tuple(kind for one in get_args(expected) for kind in PLAIN[one])
@@ -147,7 +147,7 @@ def _fields(value: Any, expected: Any, where: str, whole: dict[str, int]) -> Ite
 
 @cache
 def _required(expected: Any) -> frozenset[str]:
-    """The keys that an object of this type has to have."""
+    """The required keys of an object of this type."""
     return frozenset(
         name for name in expected.__required_keys__ if get_origin(_fields_of(expected)[name]) is not NotRequired
     )
@@ -159,7 +159,7 @@ def _fields_of(expected: Any) -> Mapping[str, Any]:
 
 
 def _lengths(value: Any, over: Over, where: str, whole: dict[str, int], own: dict[str, int]) -> Iterator[str]:
-    """The first place at which a list of the right type is longer or shorter than what it runs over."""
+    """The first place at which a list of the right type has another length than its axis, or an index out of range."""
     level = [value]
     for axis in over.names:
         for entry in (one for one in level if one is not None):
@@ -176,7 +176,10 @@ def _lengths(value: Any, over: Over, where: str, whole: dict[str, int], own: dic
 
 
 def limits(document: Any) -> str | None:
-    """What no result may hold: nesting without end, integers that no array takes, numbers that are not finite."""
+    """What is wrong with a document beyond its form: too deep nesting, too large integers, numbers that are not finite.
+
+    None if nothing is wrong.
+    """
     level = [document]
     for _ in range(DEEPEST):
         below: list[Any] = []
@@ -196,7 +199,7 @@ def limits(document: Any) -> str | None:
 
 
 def _of_kind(kind: type, values: Collection[Any], kinds: set[type]) -> Collection[Any]:
-    """Those of `values` that are of this type, `kinds` being the types of all: the quick way where all are or none is."""
+    """The `values` of this type; `kinds` are the types of all values, which makes it fast if all or none have the type."""
     if kinds == {kind}:
         return values
     return [value for value in values if type(value) is kind] if kind in kinds else ()
@@ -215,12 +218,13 @@ def _in_words(expected: Any) -> str:
 
 
 def numbers() -> list[str]:
-    """What has a schema: the numbers in their order, and the kinds of results without a number of their own."""
+    """The numbers and kinds that have a schema: the numbers in order, then the kinds of results without a number."""
     return [*result_types.NUMBERED, *result_types.NAMED]
 
 
 def schema(number: str) -> dict[str, Any]:
-    """The JSON Schema of result `number`, or of a kind in `NAMED`. What depends on the run is described; the reader checks it."""
+    """The JSON Schema of result `number`, or of a kind in `NAMED`. Lengths that depend on the run are only described; the
+    reader checks them."""
     form = {**result_types.NUMBERED, **result_types.NAMED}[number]
     definitions: dict[str, Any] = {}
     found = _schema(form.whole, definitions)

@@ -1,6 +1,6 @@
-"""What stands in a numbered result, one type for each number: what pyright knows of a result, and what `result_schemas` checks.
+"""The contents of numbered results, one type for each number, for pyright and for the checks of `result_schemas`.
 
-results/README.md says what each field means. Lists are named by what they run over: P prompts, H heads (row-major), L layers,
+results/README.md describes each field. Lists are named by the axes they run over: P prompts, H heads (row-major), L layers,
 R position roles. At run time a result is plain JSON data, as `results_io.read` returns it.
 """
 
@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 @dataclass(frozen=True)
 class Over:
-    """What a list runs over, from the outside in: "P H" is [P][H]. `below`: its numbers are indices of this axis.
+    """The axes of a nested list, from the outside in: "P H" is [P][H]. `below`: its numbers are indices of this axis.
 
-    P and H are those of the whole result, as its `n` says; any other letter is the length of one axis within one object.
+    P and H are those of the whole result, with the lengths in its `n`; any other letter is an axis within one object.
     """
 
     axes: str
@@ -32,14 +32,14 @@ EstimateRole = Literal["confirmatory", "exploratory", "descriptive"]
 Head = Annotated[list[int], Over("2")]  # [layer, head]
 Vector = list[float]
 Matrix = list[list[float]]
-Gaps = list[float | None]  # null: no value for this one
+Gaps = list[float | None]  # null: no value for this entry
 GapMatrix = list[list[float | None]]
 OverPrompts = Annotated[Vector, Over("P")]
 OverHeads = Annotated[Vector, Over("H")]
 PromptsByHeads = Annotated[Matrix, Over("P H")]
 GapsOfHeads = Annotated[Gaps, Over("H")]
 Composition = Annotated[GapMatrix, Over("H H")]
-Rows = Annotated[list[int], Over("S", below="P")]  # of prompts
+Rows = Annotated[list[int], Over("S", below="P")]  # indices of prompts
 
 
 # --- what all results share ------------------------------------------------------------------------------------------
@@ -119,8 +119,8 @@ class SubjectWithoutSettings(TypedDict):
     measured_by: NotRequired[str]
     stored_circuits: NotRequired[dict[str, str] | None]
     companions: NotRequired[list[str]]  # of 27
-    companions_sha256: NotRequired[str]  # of 27, where companions come from files
-    rows_sha256: NotRequired[str]  # of prompts from a file: its rows, in whichever format they are written
+    companions_sha256: NotRequired[str]  # of 27, if companions come from files
+    rows_sha256: NotRequired[str]  # for prompts from a file: digest of its rows, independent of the file's format
     judged_by: NotRequired[str]  # of calibrations
 
 
@@ -243,9 +243,7 @@ class Baseline(TypedDict):
     factors: dict[str, Annotated[list[Any], Over("P")]]
     clean_logit_diff: OverPrompts
     corrupted_logit_diff: OverPrompts
-    clean_in_logits: NotRequired[
-        OverPrompts
-    ]  # results of before it was written have the logit difference as their metric
+    clean_in_logits: NotRequired[OverPrompts]  # older results lack it, and their metric is the logit difference
     correct: Annotated[list[bool], Over("P")]
     top1: Annotated[list[bool], Over("P")]
     metric: NotRequired[str]
@@ -256,7 +254,7 @@ class Baseline(TypedDict):
     n_layers: int
     n_heads_per_layer: int
     examples: list[PromptExample]
-    row: NotRequired[Annotated[list[int], Over("P")]]  # of prompts from a file: the row of each, from 1
+    row: NotRequired[Annotated[list[int], Over("P")]]  # for prompts from a file: the row of each, from 1
     source: NotRequired[PromptSource]
 
 
@@ -372,7 +370,7 @@ class CausationEntropy(EntropySelection):
     stability: SelectionStability
     constant: list[Head]
     prompt_id: list[str]
-    row: NotRequired[list[int]]  # of prompts from a file
+    row: NotRequired[list[int]]  # for prompts from a file
     settings: Mapping[str, Any]
 
 
@@ -504,12 +502,12 @@ class RandomCircuits(TypedDict):
     """`heads` [circuit][k], `logit_diff` [circuit][row], `prompt_index` [row]."""
 
     heads: Annotated[list[list[Head]], Over("C")]
-    nodes: NotRequired[list[list[str]]]  # all by name, of a claim with MLPs or positions; so in what follows
+    nodes: NotRequired[list[list[str]]]  # all by name, for a claim with MLPs or positions; likewise below
     prompt_index: Rows
     logit_diff: Annotated[Matrix, Over("C S")]
     recipe: str
     seed: int
-    any_layers: NotRequired[Literal[True]]  # the circuit's own layers have too few sets of its size
+    any_layers: NotRequired[Literal[True]]  # too few sets match the circuit's layers, so only its size is matched
 
 
 class BaselineCircuits(TypedDict):
@@ -654,7 +652,7 @@ class CausalScrubbing(TypedDict):
 class AttentionExample(TypedDict):
     tokens: list[str]
     pattern: list[Matrix]
-    corrupted_tokens: NotRequired[list[str]]  # results of an older version have the clean run alone
+    corrupted_tokens: NotRequired[list[str]]  # results of older versions have only the clean run
     corrupted_pattern: NotRequired[list[Matrix]]
 
 
@@ -691,7 +689,7 @@ class CompanionTask(TypedDict):
     """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
     prompt_id: Annotated[list[str], Over("Q")]
-    row: NotRequired[list[int]]  # of a companion from a file
+    row: NotRequired[list[int]]  # for a companion from a file
     template: Annotated[list[str], Over("Q")]
     cluster: Annotated[list[str], Over("Q")]
     denoising: Annotated[Matrix, Over("Q H")]
@@ -1376,7 +1374,7 @@ class ChangeRow(ComparedRow, FamilyTest):
 
     level: Literal["axis", "prompt", "harm"]
     ci: NotRequired[Bounds | None]
-    role: NotRequired[str]
+    role: NotRequired[Literal["primary", "exploratory", "exploratory: the detector is not locked"]]
 
 
 class OverlapRow(ComparedRow):
@@ -1775,11 +1773,13 @@ class CoordinatesSubject(TypedDict):
 
 
 class GeometryDetail(TypedDict, total=False):
-    """What figures draw: of 174 the distance from turn 0 by turn, and that of no movement, null where no draws show it; of 173
-    and 175 the shift that the paper divides. Other keys are the metric's own.
+    """What figures draw: of 174 the distance from turn 0 by turn that was measured, after how many turns that was, and the
+    distance of no movement, null where no draws show it; of 173 and 175 the shift that the paper divides. Other keys are the
+    metric's own.
     """
 
     distances: Vector
+    numbers: list[int]
     floor_mean: Vector | None
     floor_sd: Vector | None
     shift: float
@@ -1882,7 +1882,7 @@ class GeometryMetricResult(GeometryEnvelope):
 
 
 class StoredCell(TypedDict):
-    """A trait by a method: `suites.geometry.matrix.MatrixCell`."""
+    """A trait by a method: `suites.geometry.matrix.MatrixCell`. Results from before PS stood in its cell have no `share`."""
 
     trait: str
     method: str
@@ -1892,6 +1892,9 @@ class StoredCell(TypedDict):
     reason: str
     published: float | None
     ratio: float | None
+    share: NotRequired[float | None]
+    share_status: NotRequired[EstimateStatus | None]
+    share_reason: NotRequired[str]
 
 
 class VarianceComponents(TypedDict):
@@ -1950,12 +1953,13 @@ class GeometryHead(TypedDict):
 
 
 class TracedSet(TypedDict):
-    """`named`: {kind: heads}."""
+    """`named`: {kind: heads}; `left_out`: {framing that is not traced: why}, in results since it is said."""
 
     constructs: int
     recipe: str
     heads: list[GeometryHead]
     named: dict[str, list[str]]
+    left_out: NotRequired[dict[str, str]]
 
 
 class GeometryTraceSubject(TypedDict):
@@ -2025,11 +2029,11 @@ class JudgingRecord(StoredEstimate):
 
 
 class BiasRecord(JudgingRecord):
-    published: NotRequired[PublishedNumber]  # of a kind of change
+    published: NotRequired[PublishedNumber]  # for a kind of change
 
 
 class RankingRecord(JudgingRecord):
-    adjusted_p: NotRequired[float | None]  # of a difference
+    adjusted_p: NotRequired[float | None]  # for a difference
 
 
 class JudgingEnvelope(NumberedResult):
@@ -2467,7 +2471,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "28": PathPatching,
 }
 
-# of failure modes, A1 to A20, of programs and of safety suites: one form
+# results of failure modes, A1 to A20, of programs and of safety suites have one form
 RATES = (*map(str, range(101, 121)), *("185", "186", "187", "188", "195", "196"))
 BEHAVIOUR: Mapping[str, type] = {
     **dict.fromkeys(RATES, FailureMode),
@@ -2483,14 +2487,14 @@ CONTAMINATION: Mapping[str, type] = {
 
 
 class ResultForm(NamedTuple):
-    """The form of a result: its kind, the type of all of it, and that of its `data` where the first leaves that open."""
+    """The form of a result: its kind, the type of the whole, and the type of its `data` if the former leaves it open."""
 
     kind: str
     whole: type
     data: type | None = None
 
 
-WHOLE: Mapping[str, ResultForm] = {  # with a form of their own
+WHOLE: Mapping[str, ResultForm] = {  # results with their own form
     "132": ResultForm("behaviour", TracePairsResult),
     "141": ResultForm("behaviour", TraceResult),
     "142": ResultForm("behaviour", CarriersResult),
@@ -2511,13 +2515,13 @@ WHOLE: Mapping[str, ResultForm] = {  # with a form of their own
     "V1": ResultForm("experiment", ErrorRatesResult),
     "V2": ResultForm("experiment", IntervalCoverageResult),
 }
-NUMBERED: Mapping[str, ResultForm] = {  # by number; those of calibrations are whatever is registered
+NUMBERED: Mapping[str, ResultForm] = {  # by number, except calibrations, whose registry has their numbers
     **{number: ResultForm("measurement", Result, data) for number, data in MEASUREMENTS.items()},
     **{number: ResultForm("behaviour", SuitesResult, data) for number, data in BEHAVIOUR.items()},
     **{number: ResultForm("contamination", ContaminationResult, data) for number, data in CONTAMINATION.items()},
     **WHOLE,
 }
-NAMED: Mapping[str, ResultForm] = {  # by kind: of calibrations, and of files that have no number
+NAMED: Mapping[str, ResultForm] = {  # by kind: calibrations, and files without a number
     "calibration": ResultForm("calibration", Result, CalibrationData),
     "certificate": ResultForm("certificate", Certificate),
     "judge_passport": ResultForm("judge_passport", JudgePassport),
@@ -2530,4 +2534,4 @@ OPEN = (
     ErrorRatesSettings,
     CoverageSettings,
     TargetRates,
-)  # may have keys that their type does not know
+)  # types whose objects may have further keys

@@ -1,12 +1,12 @@
-"""The numbered result files: the only thing that the measuring and the judging side share.
+"""The numbered result files, the only interface between measuring and judging.
 
 A result is one JSON file `results/<model>/<task>/NN_name.json`. Files are canonical (sorted keys, no NaN, no
 timestamps), so the same run gives the same bytes, and atomic (temporary file, fsync, rename), so a killed run never
 leaves half of one.
 
-Each file carries a digest of its own content, the SHA-256 of the file without the line of the digest, and every read checks
-it. This finds edits; it does not find a forger, who would write a new digest too. Every read also checks that a result is of its
-form (`result_schemas`) and stands under its own number: whatever a file holds, it is read or it is named with the remedy.
+Each file has a digest of its own content, the SHA-256 of the file without the line of the digest, and every read checks it. This
+finds edits, but not a forger, who would write a new digest too. Every read also checks that a result has the form of its number
+(`result_schemas`) and that its name has this number. A file with any other content raises an error with the remedy.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ SIGNIFICANT_DIGITS = 9  # enough to round-trip float32
 DIGEST = "content_sha256"
 DIGEST_LINE = re.compile(rf'^  "{DIGEST}": "([0-9a-f]{{64}})",\n', re.MULTILINE)
 REMEDY = "delete it and run again to measure it anew"
-MOST_BYTES = 1 << 29  # of a result: 20 times those of GPT-2 small with 6,400 prompts
-SHOWN_NAME = 80  # characters of a name that the temporary file beside it repeats, and of a path that a sentence shows
-MOST_DIGITS = 20  # of an integer
+MOST_BYTES = 1 << 29  # of a result, 20 times the largest of GPT-2 small with 6,400 prompts
+SHOWN_NAME = 80  # characters of a name that its temporary file repeats, and of a path in a message
+MOST_DIGITS = 20  # digits of an integer
 NOT_THE_DISK = (
     errno.ENOENT,
     errno.EEXIST,
-)  # unless a folder of results is made: files that a program expects elsewhere
+)  # missing or existing files are disk errors only while a folder of results is made; programs expect them elsewhere
 DATABASE = (
     *("database or disk is full", "disk I/O error", "attempt to write a readonly database"),
     "unable to open database file",
 )
-NUMBER = re.compile(r"(V?\d+|P|E1b|M3b)_")  # what the name of a numbered result begins with
-_sound: set[str] = set()  # digests of contents that were read and found to be of their form
-DISK = {  # what the system refuses a file with, whatever the program does, and the remedy
+NUMBER = re.compile(r"(V?\d+|P|E1b|M3b)_")  # prefix of the name of a numbered result
+_sound: set[str] = set()  # digests of contents that were read and have the right form
+DISK = {  # {system error that no program can avoid: the remedy}
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give a folder of yours"),
     **dict.fromkeys((errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO), "give a folder on another disk"),
@@ -60,7 +60,7 @@ class UserError(ValueError):
 
 
 class DiskError(UserError, OSError):
-    """A file that the system does not let be written or read: path, reason and remedy. What stood there before is as it was."""
+    """A file that the system does not allow to be written or read: path, reason and remedy. An existing file is unchanged."""
 
     def __init__(self, path: str | Path, error: OSError) -> None:
         remedy = DISK.get(error.errno or 0, "give another folder")
@@ -71,18 +71,18 @@ class DiskError(UserError, OSError):
         self.errno, self.strerror = error.errno, error.strerror
 
     def __str__(self) -> str:
-        return str(self.args[0])  # and not that of OSError
+        return str(self.args[0])  # not the text of OSError
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """The sentence about an error of the disk, wherever it was met; None of any other, such as a file that is not there."""
+    """The message about a disk error, wherever it occurred; None for any other error, such as a missing file."""
     if isinstance(error, DiskError):
         return str(error)
     if isinstance(error, OSError) and error.errno in DISK and error.errno not in NOT_THE_DISK:
         return str(DiskError(error.filename or "a file", error))
     if (
         type(error).__name__ == "OperationalError" and (text := str(error)) in DATABASE
-    ):  # of sqlite3, which has no number
+    ):  # an error of sqlite3, which has no number
         return (
             f"a database below the results cannot be written ({text}); make room or give another folder, and run again"
         )
@@ -90,7 +90,7 @@ def disk_problem(error: BaseException) -> str | None:
 
 
 class ResultError(UserError):
-    """A result file that is not as Meridian wrote it: `reason` says that it is unreadable, of another schema or edited."""
+    """A result file that is not as Meridian wrote it; `reason`: it is unreadable, has another schema, or was edited."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}; {REMEDY}")
@@ -98,7 +98,7 @@ class ResultError(UserError):
 
 
 class NoDigestError(ResultError):
-    """A result file without a digest of its content: an older version wrote it, or somebody else."""
+    """A result file without a digest of its content, written by an older version or by other means."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "has no digest of its content, so an older version wrote it or somebody else")
@@ -123,12 +123,12 @@ def canonical(value: Any) -> Any:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """Canonical JSON: the top level indented, what is below it compact, keys sorted, newline at the end."""
+    """Canonical JSON: top level indented, lower levels compact, keys sorted, newline at the end."""
     return _joined(_lines(canonical(document)))
 
 
 def _lines(document: Mapping[str, Any]) -> dict[str, str]:
-    """The line of each top-level key of plain data, floats to the last digit."""
+    """{top-level key of plain data: its line}, with floats to the last digit."""
     return {
         key: f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True, separators=(', ', ': '))}"
         for key, value in document.items()
@@ -149,7 +149,7 @@ def sha256(value: Any) -> str:
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` by `content` in one step: readers see the old file or the new one, never a part.
 
-    DiskError if the disk is full, is read-only or has no such place; what stood there stays.
+    Raises DiskError if the disk is full or read-only, or if there is no such place; an existing file is kept.
     """
     try:
         _replace(Path(path), content)
@@ -177,7 +177,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last through a loss of power, where the system lets a folder be written out."""
+    """Make a rename survive a loss of power, if the system can sync a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -187,12 +187,12 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step, in UTF-8 with line ends as they are: the same bytes on every system."""
+    """Replace `path` by `text` in one step, in UTF-8 with unchanged line ends, so the bytes are the same on every system."""
     write_bytes(path, text.encode())
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write one result file atomically, with the digest of its content in it."""
+    """Write one result file atomically, including the digest of its content."""
     content = {name: value for name, value in document.items() if name != DIGEST}
     lines = _lines(canonical({"schema_version": SCHEMA_VERSION, **content}))
     digest = sha256(_joined(lines).encode())
@@ -200,11 +200,11 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def read(path: Path, form: str | None = None) -> dict[str, Any]:
-    """Read one result file; ResultError if it is not as this version wrote it, DiskError if it cannot be read at all.
+    """Read one result file. Raises ResultError if it is not as this version wrote it, DiskError if it cannot be read at all.
 
-    Refused are JSON that is none (NaN, a key twice, integers of more than 64 bits, nesting or size without end), another
-    schema, an edited content, another form than that of its number, and a number that its name does not have. `form`: the number
-    that it has to have, where its name says none, or the kind of what has no number.
+    Refused are invalid JSON (also NaN, repeated keys, integers of more than 64 bits, excessive nesting or size), another schema,
+    edited content, a form other than that of its number, and a number that differs from its name. `form`: the required number if
+    the name has none, or the required kind of a result without a number.
     """
     text = _text(path)
     document = _parsed(path, text)
@@ -213,7 +213,7 @@ def read(path: Path, form: str | None = None) -> dict[str, Any]:
         raise ResultError(path, f"has result schema {_shown(str(version))}, expected {SCHEMA_VERSION}")
     if DIGEST not in document:
         raise NoDigestError(path)
-    line = DIGEST_LINE.search(text)  # to the letter what `write` wrote, and no line like it in what is below
+    line = DIGEST_LINE.search(text)  # exactly as `write` writes it, so that no similar line further down matches
     as_written = (
         line is not None
         and line[1] == document[DIGEST]
@@ -226,7 +226,7 @@ def read(path: Path, form: str | None = None) -> dict[str, Any]:
 
 
 def _require_name(path: Path, document: Mapping[str, Any], form: str | None) -> None:
-    """ResultError unless a document is what its name, or its reader, says that it is."""
+    """Raises ResultError unless a document has the number or kind that its name, or its reader, requires."""
     stem, own = NUMBER.match(Path(path).name), document.get("number")
     if stem and own != stem[1]:
         said = "has no number" if own is None else f"is result {_shown(str(own))}"
@@ -237,9 +237,9 @@ def _require_name(path: Path, document: Mapping[str, Any], form: str | None) -> 
 
 
 def _require_sound(path: Path, document: Mapping[str, Any], as_written: bool) -> None:
-    """ResultError unless the digest is that of the content and the content of its form; what is sound is not checked again."""
+    """Raises ResultError unless digest and form match the content; content that passed before is not checked again."""
     reason = result_schemas.limits(document)
-    if reason is None and not as_written:  # a file that was only laid out anew has the same content
+    if reason is None and not as_written:  # a file that was only reformatted has the same content
         content = {name: value for name, value in document.items() if name != DIGEST}
         if document[DIGEST] != sha256(_joined(_lines(content)).encode()):
             reason = "was edited after it was written: its digest is of another content"
@@ -266,7 +266,7 @@ def _integer(digits: str) -> int:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys stand there once: of two with one name, readers take the first or the last."""
+    """The object of these pairs. Raises ValueError for a repeated key, of which readers may take the first or the last value."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands there twice")
@@ -274,7 +274,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(text: str) -> str:
-    """A text in a sentence, cut where it is long."""
+    """A text for a message, shortened if it is long."""
     return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
 
 
@@ -297,7 +297,7 @@ def _text(path: Path) -> str:
 
 
 def _require_file(path: Path) -> None:
-    """ResultError for a folder, a link that leads nowhere or to itself, and a pipe or device, whose bytes may have no end."""
+    """Raises ResultError for a folder, a broken or circular link, and a pipe or device, which may be endless."""
     try:
         mode = Path(path).stat().st_mode
     except OSError as error:
@@ -314,7 +314,7 @@ def _require_size(path: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """Hex digest of a file's bytes: what `inputs_sha256` of a dependent result records. ResultError if it is too large."""
+    """Hex digest of a file's bytes, as in `inputs_sha256` of a dependent result. Raises ResultError if it is too large."""
     _require_file(path)
     _require_size(path)
     with Path(path).open("rb") as stream:
@@ -322,7 +322,7 @@ def file_digest(path: Path) -> str:
 
 
 def required(folder: Path, number: str) -> Path:
-    """The file of result `number` in `folder`. UserError if there is none."""
+    """The file of result `number` in `folder`. Raises UserError if there is none."""
     path = find(folder, number)
     if path is None:
         raise UserError(f"{folder} lacks result {number}; run the command that made the folder again")
@@ -330,8 +330,8 @@ def required(folder: Path, number: str) -> Path:
 
 
 def find(folder: Path, number: str) -> Path | None:
-    """The file of result `number` in `folder`, or None, also for what is no number."""
-    if not NUMBER.fullmatch(f"{number}_"):  # as a forged certificate may list it: "/x", "**"
+    """The file of result `number` in `folder`; None if there is none, or if `number` is no number."""
+    if not NUMBER.fullmatch(f"{number}_"):  # a forged certificate may list "/x" or "**"
         return None
     matches = sorted(Path(folder).glob(f"{number}_*.json"))
     if len(matches) > 1:

@@ -35,7 +35,7 @@ import interruption
 
 if (
     __name__ == "__main__" or Path(sys.argv[0]).stem == "meridian"
-):  # not where a test imports it; before what takes seconds
+):  # not if a test imports this module; before imports that take seconds
     console_streams.take_over()
     interruption.take_over()
 
@@ -90,7 +90,7 @@ def main(config: DictConfig) -> None:
 
 
 def console() -> int:
-    """What `python run.py` and the installed command `meridian` do with sys.argv; returns the exit code."""
+    """Entry point of `python run.py` and of the installed command `meridian`; returns the exit code."""
     if commandline.asks_for_help(sys.argv):
         print(commandline.usage(__doc__ or ""))
         return 0

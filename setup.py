@@ -1,4 +1,4 @@
-"""Everything stands in pyproject.toml. Here a wheel is refused: the names at the top (`kernels`) are those of other packages."""
+"""All settings are in pyproject.toml. This file refuses to build a wheel, since other packages use its names (`kernels`)."""
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -10,7 +10,7 @@ REFUSAL = (
 
 
 class NoWheel(bdist_wheel):
-    """Refuses to build. An editable install asks it for the metadata alone."""
+    """Refuses to build. An editable install needs it only for the metadata."""
 
     def run(self) -> None:
         raise SystemExit(REFUSAL)

@@ -1,4 +1,4 @@
-"""How a long job says how far it is, and the bar that shows nothing."""
+"""Progress of long jobs: the protocol, and a progress bar that shows nothing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Progress(Protocol):
-    """Where a running measurement says how far it is."""
+    """Receives the progress of a running measurement."""
 
     def expect(self, pairs: int) -> None:
         """`pairs` more (variant, prompt) pairs are coming."""
 
     def advance(self, pairs: int) -> None:
-        """`pairs` of them are done."""
+        """`pairs` of the expected pairs are done."""
 
 
 class NoProgress:

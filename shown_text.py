@@ -1,6 +1,6 @@
-"""Anybody's text where something would act on it: a spreadsheet, a terminal, a page.
+"""Escaping of untrusted text for programs that would act on it: a spreadsheet, a terminal, a page.
 
-Names of models, tokens of prompts, answers and what servers say are anybody's text.
+Names of models, tokens of prompts, answers and messages of servers are untrusted text.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import re
 import unicodedata
 from typing import Any
 
-FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # what a spreadsheet takes for a formula, full-width signs as well
+FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # start of a spreadsheet's formula, full-width signs included
 NUMBER = re.compile(r"\s*[+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
 APOSTROPHE = "'"  # before a cell: spreadsheets show the cell as text and hide the sign
-KEPT = "\n\t"  # of control characters in a text that goes over several lines
+KEPT = "\n\t"  # control characters that are kept in a text of several lines
 TURNING = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-)  # the direction of what follows
+)  # characters that set the direction of the following text
 
 
 def cell(value: Any) -> Any:
-    """A value as a CSV field: text that a spreadsheet would run as a formula has an apostrophe before it, and control characters
-    are written out. Numbers, and texts that are one, stay as they are.
+    """A value as a CSV field: text that a spreadsheet would run as a formula gets an apostrophe before it, and control characters
+    are escaped. Numbers, and texts that are numbers, stay unchanged.
     """
     if not isinstance(value, str):
         return value
@@ -30,7 +30,7 @@ def cell(value: Any) -> Any:
 
 
 def visible(text: str, kept: str = KEPT) -> str:
-    """The text with every control character but those `kept` written out ("\\u001b"): none moves a cursor or turns a line."""
+    """The text with every control character except `kept` escaped ("\\u001b"): none can move a cursor or turn a line around."""
     if text.isprintable() and not TURNING & set(text):
         return text
     return "".join(one if one in kept or not _acts(one) else f"\\u{ord(one):04x}" for one in text)

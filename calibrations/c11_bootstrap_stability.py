@@ -1,6 +1,6 @@
 """C11: is faithfulness (completeness) precise enough to be quoted?
 
-A measure of precision and nothing else: a circuit of random heads is as precise as a good one.
+It measures precision only: the faithfulness of random heads can be as precise as that of a good circuit.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     Published: percentile interval and sigma (ddof 0) of theta over 1000 resamples of the prompts; sigma <=
     0.1. Verdict: chi-square bounds of the linearised standard error of theta = sum F / sum D, below 0.1. Clusters are
-    drawn within their templates, which are fixed by design, and the degrees of freedom are those that the clusters are
-    worth (`clustered_mean`).
+    drawn within their templates, which are fixed by design. The degrees of freedom are the effective ones of the clusters
+    (`clustered_mean`).
     """
     rule = f"standard deviation over {config['bootstrap_resamples']} resamples at most {config['max_sigma']}"
     return [

@@ -1,12 +1,14 @@
 """C12 convergent validity: do different metric families rank the heads alike?
 
 Published value: mean pairwise Spearman over the published families (activation patching, mediation, oCSE,
-local learning coefficient), |mean effects| and scores as they are. Only heads scored by every method count: a missing score
-filled with 0 turns perfect disagreement into a correlation of .97. For the verdict, effects below 1 % of the mean logit
-difference tie, and methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made
-from it) are compared on heads that write to it: about other heads they hold only noise. Each pair of families is therefore
-compared on heads of its own, and the verdict rests on the mean rho over pairs. The heads of a model are all there are, not a
-sample of more, so its interval is over prompts; chance is what independently relabelled heads give.
+local learning coefficient), of |mean effects| and unchanged scores. Only heads scored by every method count: a missing
+score filled with 0 turns perfect disagreement into a correlation of .97.
+
+For the verdict, effects below 1 % of the mean logit difference tie. Some methods see only what a head writes to the answer:
+direct logit attribution, and oCSE, which is computed from it. About other heads they hold only noise, so they are compared on
+heads that write to the answer. Each pair of families thus has its own heads, and the verdict rests on the mean rho over pairs.
+The heads of a model are its whole population, so the interval is over prompts. Chance is what independently relabelled heads
+give.
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ RULE = "mean pairwise Spearman rho > {threshold_rho}"
 class MethodPanel:
     """The families that can be compared, and on which heads.
 
-    `heads` are those that every family scored, `writers` marks those among them that write to the answer. `dropped` says
-    why a family that was measured is not compared.
+    `heads` [head] are the heads that every family scored. `writers` [head] marks those that write to the answer. `dropped`
+    maps each family that was measured but is not compared to the reason.
     """
 
     methods: tuple[ScoringMethod, ...]
@@ -87,7 +89,7 @@ class MethodPanel:
 
     @property
     def pairs(self) -> list[tuple[int, int, np.ndarray]]:
-        """(method, method, heads) as indices into `scores`: writers alone if one of the two sees only what is written."""
+        """(method, method, heads) as indices into `scores`: writers only if either method sees only what a head writes."""
         everything, writing = np.arange(len(self.heads)), np.flatnonzero(self.writers)
         return [
             (i, j, writing if self.methods[i].direct or self.methods[j].direct else everything)
@@ -104,13 +106,13 @@ class MethodPanel:
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """C12.convergent_validity: the mean over pairs of metric families of Spearman's rho of their scores of the heads.
+    """C12.convergent_validity: Spearman's rho between two families' head scores, averaged over pairs of metric families.
 
-    Published: rho over all heads that every family scored, of |mean effects| and scores as they are; above 0.5. Verdict: heads
-    with an effect under 1 % of mean D tie, and a family that sees only what is written to the answer is compared on heads that
-    write to it. pass if the percentile 90 % interval over clusters of prompts lies above 0.5 and independently relabelled
-    heads agree as well in less than 5 % of the draws; fail if that interval lies below 0.5. The interval over heads, as if
-    they were drawn from more, is a companion.
+    Published: rho of |mean effects| and unchanged scores, over the heads that every family scored; above 0.5. Verdict: effects
+    under 1 % of mean D tie, and a family that sees only what a head writes to the answer is compared on heads that write to
+    it. pass if the percentile 90 % interval over clusters of prompts lies above 0.5 and independently relabelled heads reach
+    the same rho in less than 5 % of the draws; fail if that interval lies below 0.5. The interval over heads, as if they were
+    a sample, is a companion.
     """
     families = scoring_methods(evidence, config, "families")
     companions = {
@@ -131,7 +133,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[ScoringMethod]:
-    """The declared methods whose measurement exists; effects within the tie are those under 1 % of mean D."""
+    """The declared methods whose measurement exists; effects under 1 % of mean D tie."""
     return [
         read_method(
             evidence,
@@ -157,7 +159,7 @@ def _require_measured(families: list[ScoringMethod], config: Mapping[str, Any]) 
 def _scored(families: list[ScoringMethod], config: Mapping[str, Any]) -> tuple[list[ScoringMethod], dict[str, str]]:
     """The families that score enough heads, and why the others do not count.
 
-    Families are compared on the heads that all of them score, so one with many gaps would choose the heads for all.
+    Families are compared on the heads that all of them score, so one family with many gaps would decide which heads count.
     """
     gaps = {method.name: method.missing_share() for method in families}
     limit = config["max_missing_share"]
@@ -175,7 +177,7 @@ def _published(families: list[ScoringMethod], rule: str, config: Mapping[str, An
 
 
 def _as_printed(families: Iterable[ScoringMethod]) -> Float[np.ndarray, "head method"]:
-    """|mean effect| or score of every head, no ties; families that scored no head at all are not there."""
+    """|mean effect| or score of every head, without ties; families that scored no head are left out."""
     scores = [method.score(collapse=False) for method in families]
     if not (scored := [score for score in scores if np.isfinite(score).any()]):
         raise Insufficient("missing_rater", "no family scored any head")
@@ -214,7 +216,7 @@ def comparable_panel(evidence: Evidence, families: list[ScoringMethod], config: 
     """The families on the heads they can be compared on.
 
     A family is dropped if it leaves too many heads without a score, if it sees only heads that write to the answer and
-    those are too few, or if it scores all its heads alike. Raises Insufficient("not_run"), ("n_heads"), ("n_methods").
+    they are too few, or if it gives all its heads one score. Raises Insufficient("not_run"), ("n_heads"), ("n_methods").
     """
     _require_measured(families, config)
     kept, dropped = _scored(families, config)
@@ -243,7 +245,7 @@ def _common(methods: Iterable[ScoringMethod]) -> Int[np.ndarray, " head"]:
 
 
 def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, " head"]:
-    """Heads that write to the answer; without measurement 03 none is known to."""
+    """Heads that write to the answer; none without measurement 03."""
     if not evidence.has("03"):
         return np.zeros(len(evidence.heads), dtype=bool)
     return writes_to_answer(evidence, config["writer_fraction"])
@@ -252,7 +254,7 @@ def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, 
 def _decide(
     evidence: Evidence, families: list[ScoringMethod], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """pass: the 90 % interval over prompts lies above .5, and chance rarely does as well."""
+    """pass: the 90 % interval over prompts lies above .5, and relabelled heads rarely reach the observed rho."""
     panel = comparable_panel(evidence, families, config)
     require_behaviour(evidence, config)
     _require_by_prompt(panel, config)
@@ -296,7 +298,7 @@ def _decide(
 
 
 def _require_by_prompt(panel: MethodPanel, config: Mapping[str, Any]) -> None:
-    """Raises Insufficient("not_run") if no family is measured prompt by prompt: the interval would have no width."""
+    """Raises Insufficient("not_run") if no family is measured per prompt: the interval would have no width."""
     if not any(method.by_prompt for method in panel.methods):
         numbers = ", ".join(entry["number"] for entry in config["families"] if entry["per_prompt"])
         detail = "no family that can be compared is measured per prompt, so prompts leave no doubt to judge by"
@@ -318,9 +320,9 @@ def _defined(draws: Float[np.ndarray, " resample"], config: Mapping[str, Any]) -
 def rho_draws(
     evidence: Evidence, panel: MethodPanel, config: Mapping[str, Any]
 ) -> dict[str, Float[np.ndarray, " resample"]]:
-    """Resampled mean rho: over prompts (measurement noise), which decides, and over heads, as if drawn from more.
+    """Resampled mean rho over prompts (measurement noise), which decides, and over heads, as if they were a sample.
 
-    NaN where a family scores all heads of a pair alike.
+    NaN where a family gives all heads of a pair one score.
     """
     n_resamples = config["bootstrap_resamples_p"]
     over_prompts = _stack(panel.methods, resamples(evidence, config, n_resamples), panel.heads)
@@ -333,7 +335,7 @@ def rho_draws(
 def _head_resamples(panel: MethodPanel, n_resamples: int, seed: int) -> Int[np.ndarray, "resample head"]:
     """Heads drawn with replacement, the same for all pairs of families.
 
-    Where a family is judged on writers alone, a writer is replaced by a writer, so that every pair keeps its number of heads.
+    Where a family is judged on writers only, writers are replaced by writers, so every pair keeps its number of heads.
     """
     stratum = panel.writers if any(method.direct for method in panel.methods) else np.zeros(len(panel.heads), bool)
     rng = np.random.default_rng(seed)
@@ -350,7 +352,7 @@ def relabelled_scores(panel: MethodPanel, config: Mapping[str, Any]) -> Float[np
 
 
 def _both_orientations(panel: MethodPanel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean rho with a family read as the verdict reads it, and the other way round, where the literature knows both."""
+    """Mean rho with a family in the verdict's orientation and in the opposite one, where the literature has both."""
     both = {}
     for entry in config["families"]:
         other, name = entry.get("other_orientation"), entry["family"]
@@ -374,14 +376,14 @@ def _stack(
 
 @dataclass(frozen=True)
 class Resampling:
-    """The prompts as the pairs see them: bootstrap counts and random halves, None where they cannot be resampled."""
+    """Resamples of the prompts that all pairs share: bootstrap counts and random halves, None if there can be none."""
 
     counts: Int[np.ndarray, "resample prompt"] | None
     halves: Bool[np.ndarray, "split prompt"] | None
 
 
 def _companions(evidence: Evidence, methods: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything that two measured methods allow, published family or not."""
+    """Companions of every two measured methods, whether published families or not."""
     measured = {method.name for method in methods}
     declared = [*config["families"], *config["companions"]]
     writers = _writers(evidence, config)
@@ -416,7 +418,7 @@ def _pair(
     prompts: Resampling,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Agreement on the heads that both methods score, and that write to the answer if one sees only that."""
+    """Agreement on the heads that both methods score; only on writers if one method sees only what a head writes."""
     scores = np.column_stack([first.score(), second.score()])
     common = np.isfinite(scores).all(axis=1)
     pair: dict[str, Any] = {"methods": [first.name, second.name]}
@@ -450,10 +452,10 @@ def _pair(
 def _over_prompts(
     methods: list[ScoringMethod], rho: float, prompts: Resampling, heads: Int[np.ndarray, " head"]
 ) -> dict[str, Any]:
-    """What resampling the prompts says about a pair: an interval of rho, and rho freed from measurement noise.
+    """What resampling the prompts says about a pair: an interval of rho, and rho corrected for attenuation.
 
-    The interval holds only the noise of methods that are measured per prompt, which `prompt_interval_covers` names.
-    Disattenuated rho needs the reliability of both.
+    The interval covers only the noise of methods that are measured per prompt; `prompt_interval_covers` names them.
+    The disattenuated rho needs the reliability of both methods.
     """
     varying = [method.name for method in methods if method.by_prompt]
     interval, reliability = None, dict.fromkeys(method.name for method in methods)
@@ -472,7 +474,7 @@ def _over_prompts(
 
 
 def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> float | None:
-    """Partial Spearman given output norm: methods that only scale with it agree without seeing anything."""
+    """Partial Spearman given output norm: methods that merely scale with the norm agree for that reason alone."""
     if not evidence.has("26"):
         return None
     norm = evidence.per_prompt("26", "output_norm").astype(float).mean(axis=0)[heads]
@@ -480,10 +482,10 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
 
 
 def _top_k(table: np.ndarray, k: int, methods: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Agreement on the k likeliest members, k the number of circuit heads among the pair's heads.
+    """Agreement on the k likeliest members; k is the number of circuit heads among the pair's heads.
 
-    Jaccard of the two top-k sets, the probability of as large an overlap by chance, and how well each method's score finds
-    the other's set (`auroc_for_top_k_of` names the method whose set is searched for).
+    Jaccard of the two top-k sets, the probability of at least this overlap by chance, and the AUROC with which each method's
+    score finds the other's set (`auroc_for_top_k_of` names the method whose set is searched for).
     """
     if not config["top_k_minimum"] <= k < len(table):
         return None
@@ -500,7 +502,7 @@ def _top_k(table: np.ndarray, k: int, methods: list[ScoringMethod], config: Mapp
 
 
 def _icc(table: Float[np.ndarray, "head method"]) -> dict[str, float]:
-    """The published coefficients, by pingouin."""
+    """The published coefficients, computed by pingouin."""
     return {name: found.value for name, found in intraclass_correlation(table).items()}
 
 
@@ -511,7 +513,7 @@ def _agreement(
 ) -> dict[str, Any]:
     """ICC(A,1) on raw scores (the published ICC(2), about 0 for different units) and ICC(C,1) on z-scores.
 
-    `icc` is `_icc`, or for the many pairs the faster `single_rating_correlations`.
+    `icc` is `_icc`, or the faster `single_rating_correlations` where there are many pairs.
     """
     raw = or_none(lambda: icc(table)["ICC(A,1)"])
     standard = or_none(lambda: icc(np.asarray(scipy.stats.zscore(table, axis=0, ddof=1)))["ICC(C,1)"])

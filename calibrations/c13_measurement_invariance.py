@@ -1,6 +1,6 @@
 """C13: does faithfulness depend on the template, or on the names, the answer or the order?
 
-Invariance is an equivalence claim: not rejecting a difference is no evidence of none.
+Invariance is an equivalence claim: a difference that is not significant is no evidence of equality.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ NODES = "Counted in full: faithfulness is that of the circuit as claimed, its ML
 
 LENGTH = "length"  # factor of 01 that the published fallback groups by
 CLUSTER = "cluster"
-LARGEST_MARGIN = 0.99  # of eta squared: beyond it the noncentral F is numerically without limit, and p is 0 anyway
+LARGEST_MARGIN = 0.99  # of eta squared: beyond it the noncentrality overflows, and p is 0 anyway
 
 
 @dataclass(frozen=True)
 class Grouping:
     """Prompts split by one label: scores and sampling units per group, names, one-way table, interval of eta squared.
 
-    A unit is a template frame with a name set. Prompts of one unit resemble each other whatever their group, so groups
-    differ only if their units differ by more than units of the same group do. A unit with several levels of a factor counts
-    as one unit in each level. `between_sd` is the SD of the true group means (moment estimate). With almost no noise even a
-    tiny difference has a large eta squared, so groups fail only if `between_sd` is at least `min_spread`.
+    A unit is a template frame with a name set. Prompts of one unit resemble each other in any group, so groups differ only if
+    their units differ by more than units within a group do. A unit with several levels of a factor counts as one unit in each
+    level. `between_sd` is the SD of the true group means (moment estimate). With almost no noise even a tiny difference has a
+    large eta squared, so groups fail only if `between_sd` is at least `min_spread`.
     """
 
     groups: list[np.ndarray]
@@ -82,10 +82,10 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C13.measurement_invariance: eta squared of per-prompt faithfulness between templates.
 
     Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant, above 0.06
-    template-sensitive. Verdict: Wellek's equivalence test with Welch's F, for group means that differ by less than the
-    margin or spread by less than `min_spread` (pass); lower noncentral-F bound above the margin and group means that
-    spread by `min_spread` (fail), also by name set and by every other factor, since a head that works only for some names
-    is invisible by template. Clusters of prompts are the sampling units of every F.
+    template-sensitive. Verdict: pass if Wellek's equivalence test with Welch's F shows that group means differ by less than
+    the margin or spread by less than `min_spread`; fail if the lower noncentral-F bound exceeds the margin and group means
+    spread by at least `min_spread`. Name sets and every other factor can fail it as well, since a head that works only for
+    some names is invisible by template. Clusters of prompts are the sampling units of every F.
     """
     rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
     return [
@@ -100,7 +100,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _scores(evidence: Evidence) -> np.ndarray:
-    """Linearised faithfulness of each prompt. (The clean logit difference would say nothing of the circuit.)"""
+    """Linearised faithfulness of each prompt. (The clean logit difference would say nothing about the circuit.)"""
     return ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
 
 
@@ -124,9 +124,9 @@ def _by_length(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray:
 
 
 def grouping(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, minimum: int) -> Grouping:
-    """`scores` [prompt] split by `labels` [prompt], `clusters` [prompt] the units.
+    """`scores` [prompt] split by `labels` [prompt], with `clusters` [prompt] as units.
 
-    A group under `minimum` prompts raises n_prompts, one of a single unit n_clusters.
+    Raises Insufficient("n_prompts") for a group under `minimum` prompts, ("n_clusters") for a group of one unit.
     """
     groups, names = split_groups(scores, labels)
     smallest = min(len(group) for group in groups)
@@ -171,10 +171,10 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _margin(split: Grouping, config: Mapping[str, Any]) -> float:
-    """Eta squared up to which groups are equivalent: the larger of the relative margin and what `min_spread` amounts to.
+    """Eta squared up to which groups are equivalent: the larger of the relative margin and that of `min_spread`.
 
     Groups fail only if they differ by more than both (`_differs`), so they are equivalent if they differ by less than
-    either: with the larger margin one test covers both. Without `min_spread`, groups of a circuit with almost no noise
+    either. One test at the larger margin covers both. Without `min_spread`, the groups of a circuit with almost no noise
     would have to agree to within a fraction of that noise.
     """
     f2 = (config["min_spread"] / split.within_sd) ** 2 if split.within_sd > 0 else math.inf
@@ -182,7 +182,7 @@ def _margin(split: Grouping, config: Mapping[str, Any]) -> float:
 
 
 def _differs(split: Grouping, config: Mapping[str, Any]) -> bool:
-    """Groups differ for certain (lower bound of eta squared above the margin) and by enough to matter."""
+    """Groups differ significantly (lower bound of eta squared above the margin) and by enough to matter."""
     return split.ci90[0] > config["equivalence_margin"] and split.between_sd >= config["min_spread"]
 
 
@@ -211,14 +211,14 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
         critical = scipy.stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
         if scipy.stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
             return f"about {math.ceil(n * split.effect.design_effect)} prompts"
-        n = math.ceil(n * 1.05)  # to 5 %: more precision than the plan deserves
+        n = math.ceil(n * 1.05)  # to within 5 %, which is precise enough for planning
 
 
 def _by_factor(evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
 
     It varies if `_differs` and the permutation p is below alpha / number of factors. Levels with too few units are left out
-    and counted, as their units say nothing of the spread inside a level.
+    and counted, since so few units say nothing about the spread within a level.
     """
     labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
     labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}
@@ -300,7 +300,7 @@ def _by_template(evidence: Evidence) -> dict[str, dict[str, Any]]:
 
 
 def _largest_difference(evidence: Evidence, config: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """Largest difference of faithfulness between two templates, with an interval that is simultaneous over all pairs."""
+    """Largest difference of faithfulness between two templates, with an interval simultaneous over all pairs."""
     member = np.array([evidence.templates == name for name in np.unique(evidence.templates)], dtype=float)
     intact, clean = evidence.ablated("circuit"), evidence.clean
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])

@@ -1,11 +1,13 @@
 """C14 derived metrics: signal detection between circuit heads and others, and values forwarded from results.
 
 Twenty published sub-metrics, one record each. d' gates; the rest is reported, most of it without a threshold. A
-sub-metric whose source was not measured says so. A published head set is read from the circuit's provenance, where a
-discovered circuit names the published or planted one of its task; without one the overlap is insufficient. Where a published
-definition is not sound, its number stays the published value and the estimate differs: d' compares with the other heads and not
-with random ones, some of which are the circuit's own; composition is tested by relabelling heads instead of a t test of edges
-that share heads; recovery under scrubbing is counted from what the empty hypothesis recovers.
+sub-metric whose source was not measured says so. A published head set is read from the circuit's provenance: a discovered
+circuit names the published or planted circuit of its task there. Without one the overlap is insufficient.
+
+Where a published definition is unsound, its number stays the published value and the estimate differs. d' compares with all
+other heads: random heads would include some of the circuit's own. Composition is tested by relabelling heads, because edges
+that share heads are not independent, as a t test assumes. Recovery under scrubbing is counted from what the empty hypothesis
+recovers.
 """
 
 from __future__ import annotations
@@ -82,12 +84,13 @@ Computed = Mapping[str, Any]  # Record fields of a descriptive sub-metric; `esti
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """The twenty C14.* records in the order in which they were published; of these, C14.d_prime gates.
 
-    d' = (m1 - m2) / sqrt((s1^2 + s2^2) / 2), m and s mean and SD over the heads inside and outside the circuit of a head's mean
-    patching effect, with the sign of its role. Published: d' without these signs and against random heads of the model, above 1,
-    as is that of the learning coefficient against the other heads; hit rate of the weight classifier above 0.9, its false
-    alarms below 0.2; the others have no threshold. Verdict: pass if the 90 % interval of d' (Bonett 2008, unequal variances,
-    over heads) lies above 1 and relabelled heads separate as well in less than 5 % of the draws; fail if it lies below 1. The
-    coefficient's d' is judged alike, the two rates by Wilson's 90 % interval; the rest is never passed or failed.
+    d' = (m1 - m2) / sqrt((s1^2 + s2^2) / 2). m and s are mean and SD, over heads inside (1) and outside (2) the circuit, of a
+    head's mean patching effect with the sign of its role. Published: d' without these signs and against random heads of the
+    model, above 1; d' of the learning coefficient against the other heads, above 1; hit rate of the weight classifier above
+    0.9 and its false alarms below 0.2; the others have no threshold. Verdict: pass if the 90 % interval of d' (Bonett 2008,
+    unequal variances, over heads) lies above 1 and relabelled heads reach the same d' in less than 5 % of the draws; fail if it
+    lies below 1. The coefficient's d' is judged in the same way, the two rates by Wilson's 90 % interval. The rest is never
+    passed or failed.
     """
     n = _sizes(evidence)
     records = [
@@ -159,7 +162,7 @@ def _sizes(evidence: Evidence) -> dict[str, int]:
 
 
 def _whole(evidence: Evidence) -> set[tuple[str, int, int]]:
-    """The claimed heads and MLPs, wherever they count."""
+    """The claimed heads and MLPs, whatever positions they are claimed at."""
     return {node.whole for node in evidence.claimed}
 
 
@@ -223,7 +226,7 @@ def _d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
     def decide() -> dict[str, Any]:
         require_behaviour(evidence, config)
-        oriented = effects() * evidence.expected_sign  # heads of negative roles count as such
+        oriented = effects() * evidence.expected_sign  # heads of negative roles should have negative effects
         fields = _decide_d_prime(oriented, evidence.in_circuit, config)
         mean, member = effects(), evidence.in_circuit
         forms = {
@@ -237,15 +240,18 @@ def _d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
 
 def _against_random_heads(mean: Float[np.ndarray, " head"], member: Bool[np.ndarray, " head"]) -> float:
-    """d' of the circuit's heads against heads drawn at random from the model, of which some are its own.
+    """d' of the circuit's heads against heads drawn at random from the model, some of which are the circuit's own.
 
-    Mean and SD of the law that they are drawn from, those of all heads: one draw of them would be a lottery.
+    It uses mean and SD of the distribution they are drawn from, that is of all heads: a single draw would vary too much.
     """
     return d_prime_rms(mean[member], mean)
 
 
 def _require_groups(evidence: Evidence, config: Mapping[str, Any]) -> None:
-    """Raises Insufficient without enough heads inside and outside for an SD; of a single circuit head it says the rank."""
+    """Raises Insufficient if too few heads are inside ("n_heads") or outside ("all_selected") for an SD.
+
+    For a single circuit head the detail gives the rank of its effect.
+    """
     k, n_heads = len(evidence.circuit_heads), len(evidence.heads)
     if k == 1:
         mean = evidence.head_effect("02", "denoising").mean(axis=0)
@@ -283,7 +289,7 @@ def _d_prime_error(first: np.ndarray, second: np.ndarray) -> float:
 def _decide_d_prime(
     oriented: Float[np.ndarray, " head"], member: Bool[np.ndarray, " head"], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """pass: 90 % interval above 1, and relabelled heads rarely separate as well. `oriented`: larger for members."""
+    """pass: 90 % interval above 1, and relabelled heads rarely reach the observed d'. `oriented`: larger for members."""
     threshold = config["threshold_d_prime"]
     inside, outside = oriented[member], oriented[~member]
     value, error = d_prime_rms(inside, outside), _d_prime_error(inside, outside)
@@ -366,10 +372,10 @@ def _upstream(evidence: Evidence, config: Mapping[str, Any]) -> float | None:
 
 
 def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    """Coefficients as they are printed: positive if those of the circuit's heads are the larger ones.
+    """d' of the raw coefficients: positive if those of the circuit's heads are larger.
 
-    The loss is the task's own, so a head that the task needs is held in place by it. Upstream code counts low ones as members;
-    the companion `reoriented` is that reading.
+    The loss is that of the task, which constrains the heads that the task needs. Upstream code counts low coefficients as
+    members; the companion `reoriented` has that orientation.
     """
     rule = D_PRIME_RULE.format(group="other", **config)
 
@@ -410,7 +416,7 @@ def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
 @dataclass(frozen=True)
 class Composition:
-    """One composition matrix [sender receiver] with its forward edges and those that join two circuit heads."""
+    """One composition matrix [sender receiver], its forward edges, and the edges that join two circuit heads."""
 
     values: Float[np.ndarray, "head head"]
     forward: Bool[np.ndarray, "head head"]
@@ -553,7 +559,7 @@ def _ratio_fields(
 
 
 def _minimality(evidence: Evidence, config: Mapping[str, Any]) -> Computed:
-    """Mean over circuit heads of the faithfulness lost when the head leaves the circuit."""
+    """Mean over circuit heads of the faithfulness lost when the head is removed from the circuit."""
     require_behaviour(evidence, config)
     effect = np.asarray(evidence.data("22")["effect"], dtype=float)[:, evidence.rows]
     if not len(effect):
@@ -576,16 +582,16 @@ def _minimality(evidence: Evidence, config: Mapping[str, Any]) -> Computed:
 
 
 def _claimed(evidence: Evidence) -> list[list[int] | str]:
-    """The nodes of result 22 in their order: heads by (layer, head); of a claim that is not just heads, all by name."""
+    """The nodes of result 22 in order: [layer, head] each; all by name if the claim is not just heads."""
     stored = evidence.data("22")
     return list(stored["nodes"]) if "nodes" in stored else [list(head) for head in stored["heads"]]
 
 
 def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What each head is worth beside the set that shows it best, as shares of mean D (Wang et al. 2022, section 4.3).
+    """Effect of each head without the set K that shows it best, as a share of mean D (Wang et al. 2022, section 4.3).
 
-    Sets and signs were chosen on discovery prompts, so these prompts give unbiased values. A head is shown to be minimal if
-    its 90 % interval lies above the published 1 %.
+    Sets and signs were chosen on discovery prompts, so the values on these prompts are unbiased. A head is shown to be minimal
+    if its 90 % interval lies above the published 1 %.
     """
     greedy, claimed = evidence.data("22")["greedy"], _claimed(evidence)
     sign = np.sign(np.asarray(greedy["discovery_effect"], dtype=float))
@@ -609,7 +615,7 @@ def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, 
 def _recovery(evidence: Evidence, config: Mapping[str, Any]) -> Record:
     """Logit difference recovered under causal scrubbing.
 
-    Published: sum scrubbed / sum of the intact model; it is above 0 even if everything is resampled. Estimate:
+    Published: sum scrubbed / sum of the intact model, which is above 0 even if everything is resampled. Estimate:
     (scrubbed - nothing relevant) / (everything relevant - nothing relevant), a ratio of means over prompts.
     """
 
@@ -657,7 +663,7 @@ def _field(evidence: Evidence, source: str, field: str) -> Any:
 
 
 def _summarised(name: str, evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    """One number from a score per head of 09 or 26, in the form that the configuration declares."""
+    """One number from the head scores of 09 or 26, in the form that the configuration declares."""
     entry = config["summarised"][name]
 
     def compute() -> Computed:

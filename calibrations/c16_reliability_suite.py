@@ -1,6 +1,6 @@
 """C16: would the same measurement on other prompts give the same answer?
 
-Reliability says that a profile can be measured, not that the circuit is right.
+Reliability means that a profile can be measured, not that the circuit is right.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     Published: 1 - CV of faithfulness over fresh prompts of three seeds; Spearman-Brown of even against odd prompts
     (its expectation is 0 whatever the circuit); Cronbach's alpha of the circuit's heads over prompts.
-    Verdicts: bound of the bootstrap CV and retest ICC(A,1) of the head profile; head-level split-half;
-    transposed generalisability.
+    Verdicts: upper bound of the bootstrap CV, and retest ICC(A,1) of the head profile; head-level split-half;
+    generalisability with heads as targets and prompts as raters.
     """
     parts = [
         ("test_retest", "1 - CV", config["test_retest_above"], _published_test_retest, _test_retest, True),
@@ -95,9 +95,9 @@ def _record(
 
 
 def batches(evidence: Evidence, config: Mapping[str, Any]) -> list[np.ndarray]:
-    """Disjoint batches of prompts, one drawn by each seed from what the earlier ones left.
+    """Disjoint batches of prompts; each seed draws one from the prompts that the earlier seeds left.
 
-    Raises Insufficient("n_prompts") if a batch would be empty: a missing batch is not a faithfulness of 0.
+    Raises Insufficient("n_prompts") if a batch would be empty, which must not count as a faithfulness of 0.
     """
     seeds, rest = config["batch_seeds"], np.arange(len(evidence.clean))
     size, chosen = len(rest) // len(seeds), []
@@ -161,14 +161,14 @@ def _more_prompts(upper: float, limit: float, n_prompts: int) -> str | None:
 
 
 def _published_split_half(evidence: Evidence, config: Mapping[str, Any]) -> float:
-    """Prompts 2i and 2i + 1 paired in canonical order, on F_p / D_p."""
+    """Split-half of F_p / D_p: prompts 2i and 2i + 1 in canonical order are a pair."""
     if not evidence.clean.all():
         raise Insufficient("denominator", "a prompt has a clean logit difference of exactly 0")
     return c16_split_half(evidence.ablated("circuit") / evidence.clean)
 
 
 def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean effects of two random halves of the prompts, correlated over heads; splits within templates."""
+    """Correlation over heads of the mean effects in two random halves of the prompts, split within templates."""
     effects, limit = evidence.head_effect(*EFFECT), config["split_half_above"]
     if effects.shape[1] < config["minimum_heads"]:
         raise Insufficient("n_heads", f"{effects.shape[1]} heads; at least {config['minimum_heads']} needed")
@@ -183,7 +183,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         "ci90": everywhere.interval,
         "ci95": percentile_interval(everywhere.draws, 0.95),
         "ci_method": "percentiles over random halves",
-        # Splits of one sample are not independent draws; the F test is of the same reliability.
+        # Splits of one sample are not independent draws, so p comes from the F test of the same reliability.
         "p": max(generalisability_p(effects, limit, evidence.clusters), 1e-300),
         "p_kind": "F (generalisability)",
         "effect_size": everywhere.median,
@@ -198,7 +198,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def split_half_of_heads(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> SplitHalf:
-    """Head-level split-half, halving each template; templates with too few prompts are halved together."""
+    """Head-level split-half within templates; templates with too few prompts are pooled and halved together."""
     names, member, count = np.unique(evidence.templates, return_inverse=True, return_counts=True)
     strata = np.where(count[member] >= config["minimum_group_prompts"], names[member], "rest")
     return split_half_profile(

@@ -2,9 +2,9 @@
 
 M[A, B] is the mean activation-patching effect of circuit A's heads on task B's prompts, in units of task B's
 gap (mean of clean minus corrupted logit difference). The published ratio M[A,A] / mean M[A,B] divides by what
-should be zero: pure noise passes "> 3" in 10 to 28 %. The verdict asks the same without division, and of every companion
-by itself: M[A,A] - 3 M[A,B] > 0 for all B. A mean over companions would hide a shared circuit: heads that serve one of
-four companions as much as their own task have a mean effect of a quarter on the others, and three quarters is below one.
+should be zero: pure noise passes "> 3" in 10 to 28 % of cases. The verdict asks the same without division and of every
+companion: M[A,A] - 3 M[A,B] > 0 for all B. A mean over companions would hide a shared circuit. For example, heads that serve
+one of four companions as much as their own task have a mean effect of 1/4 on the companions, and 3/4 is still below 1.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ COMPANIONS = "task.companions"
 
 @dataclass(frozen=True)
 class TaskEffects:
-    """One column of the matrix: patching effects, the gap that normalises them, the heads of the task's own circuit.
+    """One column of the matrix: patching effects, the gap that normalises them, the heads of that task's circuit.
 
-    `heads` is False throughout if no circuit is known. `gap_per_prompt` (own task only) is resampled with the effects.
-    `clusters` and `templates` are those of the task's own prompts.
+    `heads` is all False if no circuit is known. `gap_per_prompt` (the circuit's own task only) is resampled with the effects.
+    `clusters` and `templates` are those of that task's prompts.
     """
 
     name: str
@@ -75,8 +75,8 @@ class TaskEffects:
 
 @dataclass(frozen=True)
 class EffectMatrix:
-    """The circuit's own task first, companion tasks in order of name, and why others were left out; `named`: how many companions
-    the task names."""
+    """The circuit's own task first, then companion tasks by name; why others were left out; `named`: how many companions the
+    task names."""
 
     tasks: tuple[TaskEffects, ...]
     left_out: Mapping[str, str]
@@ -118,10 +118,10 @@ class EffectMatrix:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C17.discriminant_validity (gating) and C17.discriminant_matrix (descriptive): M[A, B] of the module's docstring.
 
-    Published: M[A, A] over the mean of M[A, B], above 3, from two tasks on. Verdict: the contrast M[A, A] - 3 M[A, B] of
-    every companion B, its percentile 90 % interval over clusters of prompts, drawn within each task by itself. pass if
-    M[A, A] and all contrasts lie above 0 (an intersection-union test, which needs no correction); fail if one
-    contrast lies below 0. The matrix has no threshold and no verdict.
+    Published: M[A, A] over the mean of M[A, B], above 3, for two or more tasks. Verdict: the contrast M[A, A] - 3 M[A, B] of
+    every companion B, with its percentile 90 % interval over clusters of prompts, resampled independently in each task. pass
+    if M[A, A] and all contrasts lie above 0 (an intersection-union test, which needs no correction); fail if one contrast lies
+    below 0. The matrix has no threshold and no verdict.
     """
     rule = RULE.format(**config)
     n = {"prompts": len(evidence.rows), "heads": len(evidence.circuit_heads)}
@@ -154,7 +154,7 @@ def _without_tasks(missing: Insufficient, rule: str, n: Mapping[str, int]) -> li
 
 
 def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix:
-    """The tasks of the matrix. Raises Insufficient("not_run"), and ("behaviour_absent") for the own task."""
+    """The tasks of the matrix. Raises Insufficient("not_run"), and ("behaviour_absent") for the circuit's own task."""
     require_behaviour(evidence, config)
     gap = evidence.clean - evidence.corrupted
     if gap.mean() <= 0:
@@ -183,7 +183,7 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
 
 
 def _why_not(stored: CompanionTask, config: Mapping[str, Any]) -> str | None:
-    """Why a companion task cannot test specificity (no head serves a behaviour that is absent), or None if it can."""
+    """Why a companion task cannot test specificity (no head can serve an absent behaviour), or None if it can."""
     if stored["accuracy"] <= config["min_accuracy"]:
         return f"accuracy {stored['accuracy']:.3g} is no better than {config['min_accuracy']}"
     if stored["gap"] <= 0:
@@ -231,9 +231,9 @@ class Contrast:
 
 
 def _decide(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: own > 0 and own - 3 x other > 0 at 90 % for every companion; fail: for one the contrast is below 0.
+    """pass: own > 0 and own - 3 x other > 0 at 90 % for every companion; fail: one contrast is below 0.
 
-    An intersection-union test, so p is the largest and needs no correction; estimate and interval are those of the
+    It is an intersection-union test, so p is the largest and needs no correction. Estimate and interval are those of the
     companion with the smallest contrast.
     """
     matrix.require(config["min_tasks_gate"])
@@ -265,7 +265,7 @@ def _decide(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any])
 
 
 def _together(contrasts: list[Contrast], level: float) -> dict[str, Interval]:
-    """Intervals that hold for all companions at once, as the one that is shown is chosen for being the smallest."""
+    """Simultaneous intervals over all companions, because the contrast shown is selected as the smallest."""
     estimates, draws = np.array([one.estimate for one in contrasts]), np.stack([one.draws for one in contrasts], axis=1)
     return dict(zip([one.name for one in contrasts], simultaneous_intervals(estimates, draws, level), strict=True))
 
@@ -298,7 +298,7 @@ def _verdict(own90: Interval, contrasts: list[Contrast], config: Mapping[str, An
 
 
 def _needs(worst: Contrast, n_prompts: int) -> str | None:
-    """Prompts at which the smallest contrast would clear 0 at its present value; None if that is not above 0."""
+    """Prompts at which the interval of the smallest contrast would lie above 0; None if its estimate does not."""
     if worst.estimate <= 0:
         return None
     ratio = (worst.ci90[1] - worst.ci90[0]) / 2 / worst.estimate
@@ -321,7 +321,7 @@ def effect_draws(
 def _counts(
     evidence: Evidence, task: TaskEffects, place: int, config: Mapping[str, Any]
 ) -> Int[np.ndarray, "resample prompt"]:
-    """Resampled clusters of one task, within its templates; companions have few prompts, so a template may have one."""
+    """Resampled clusters of one task, within templates; pooled if a companion's template has a single cluster."""
     n_resamples = config["bootstrap_resamples_p"]
     if task.gap_per_prompt is not None:
         return resamples(evidence, config, n_resamples)
@@ -335,10 +335,10 @@ def _counts(
 
 
 def _notes(matrix: EffectMatrix, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
-    """What the reader should know whatever the verdict.
+    """What the reader should know, whatever the verdict.
 
-    A companion whose stored circuit has some of these heads may explain a small contrast (`shared_circuit`). The verdict
-    stands even so: a shared circuit is not specific, and a claim must not excuse itself.
+    If a companion's stored circuit has some of these heads, that may explain a small contrast (`shared_circuit`). The verdict
+    does not change: a shared circuit is not specific.
     """
     names = [task.name for task in matrix.tasks[1:]]
     against = [name for name, draws in zip(names, others, strict=True) if percentile_interval(draws, 0.90)[1] < 0]
@@ -422,9 +422,9 @@ def _matrix_companions(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[
 
 
 def _random_heads(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
-    """By task: mean and SD of as many random heads in the same layers, and the p of the circuit's heads among them.
+    """By task: mean and SD of the effect of equally many random heads in the same layers, and the p of the circuit's heads.
 
-    The published text asks that effects on other tasks be comparable to these.
+    The published text asks for effects on other tasks that are comparable to those of random heads.
     """
     row = _random_row(matrix, matrix.own, config)
     sd = row["sd"] or [None] * len(matrix.tasks)
@@ -435,7 +435,7 @@ def _random_heads(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, 
 
 
 def _against_random_heads(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The effect on the own task beside the mean of random heads in the same layers, on the same prompts."""
+    """The effect on the circuit's own task beside the mean of random heads in the same layers, on the same prompts."""
     own = matrix.own
     masks, _ = head_relabellings(own.heads, config["random_sets"], config["random_seed"], matrix.layers)
     counts = _counts(evidence, own, 0, config)

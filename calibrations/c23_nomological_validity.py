@@ -1,7 +1,7 @@
 """C23 nomological validity: does the circuit's structure follow the depth that theory expects? Advisory only.
 
 Layer density correlates layer index with the number of circuit heads per layer; role depth correlates each
-head's layer with the ordinal of its role. Role depth means something only if roles were assigned from what
+head's layer with the ordinal of its role. Role depth is informative only if roles were assigned from what
 heads do: roles assigned by layer correlate with layer by construction.
 """
 
@@ -47,7 +47,7 @@ DEPTH_RULE = "rho of layer and role > 0 with p < {alpha}"
 
 @dataclass(frozen=True)
 class RoleTable:
-    """Heads with an ordinal role: layer and (mean) ordinal of each, and again one row per role membership."""
+    """Heads with an ordinal role: layer and (mean) ordinal of each head, and the same with one row per role membership."""
 
     layers: Float[np.ndarray, " head"]
     ordinals: Float[np.ndarray, " head"]
@@ -62,9 +62,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C23.layer_density_correlation and C23.role_depth_correlation; neither gates a tier.
 
     Density: Spearman's rho of layer and number of circuit heads in it. Depth: Spearman's rho of a head's layer and the
-    ordinal of its role (the mean of several). Published: depth rho > 0 with p < 0.05; density has no threshold. Verdict: for
-    depth, roles permuted across heads: pass if rho > 0 at one-sided 0.05, fail if rho < 0 at two-sided 0.05, otherwise
-    inconclusive, as no trend contradicts nothing. Density is never passed or failed.
+    ordinal of its role (the mean if it has several). Published: depth rho > 0 with p < 0.05; density has no threshold.
+    Verdict: depth is tested by permuting roles across heads: pass if rho > 0 at one-sided 0.05, fail if rho < 0 at two-sided
+    0.05, otherwise inconclusive, since the absence of a trend contradicts nothing. Density is never passed or failed.
     """
     return [_density_record(evidence, config), _depth_record(evidence, config)]
 
@@ -148,7 +148,7 @@ def _published_depth(table: RoleTable, rule: str, config: Mapping[str, Any]) -> 
 
 
 def _decide_depth(evidence: Evidence, table: RoleTable, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: rho > 0 at one-sided alpha; fail: rho < 0 at two-sided alpha; no trend is no failure."""
+    """pass: rho > 0 at one-sided alpha; fail: rho < 0 at two-sided alpha; otherwise inconclusive."""
     require_behaviour(evidence, config)
     if table.circular:
         raise Insufficient("circular_labels", f"roles {', '.join(table.circular)} were not assigned from function")
@@ -162,7 +162,7 @@ def _decide_depth(evidence: Evidence, table: RoleTable, config: Mapping[str, Any
         "seed": config["permutation_seed"],
         "alpha": config["alpha"],
     }
-    # Heads that share a layer raise the floor above the count of role orders: the sorted order shows it.
+    # Heads that share a layer raise the smallest attainable p above 1 / (number of role orders): the sorted order gives it.
     best = role_depth(np.sort(table.layers), np.sort(table.ordinals), **draw)
     require_attainable(best.p, config["alpha"])
     up = role_depth(table.layers, table.ordinals, **draw)

@@ -1,6 +1,6 @@
 """C30: how much does faithfulness move when the prompts are drawn again?
 
-It is the same variation that C11 and C16 test-retest measure, at another sample size, so the three count as one.
+C11 and C16 test-retest measure the same variation at another sample size, so the three count as one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ VERDICT_OF: Mapping[str, PublishedVerdict] = {
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C30.seed_variance: coefficient of variation of faithfulness over samples of a third of the prompts.
 
-    Published: SD / |mean| (ddof 0) over five seeded samples of the evaluation size, each without replacement from a pool of
-    fresh prompts (measurement 19) three times that size; below 0.10 acceptable, above 0.20 problematic, between them unnamed.
-    Verdict: bootstrap interval of the CV that independent samples of a third of the prompts have,
-    SE(theta) sqrt(pool / size) / |theta|; upper bound below 0.10 passes, lower bound above 0.20 fails.
+    Published: SD / |mean| (ddof 0) over five seeded samples of the evaluation size, each drawn without replacement from a pool
+    of fresh prompts (measurement 19) three times that size; below 0.10 acceptable, above 0.20 problematic, unnamed between.
+    Verdict: bootstrap interval of the CV over independent samples of a third of the prompts,
+    SE(theta) sqrt(pool / size) / |theta|; pass if the upper bound is below 0.10, fail if the lower bound is above 0.20.
     """
     rule = f"CV over {len(config['seeds'])} seeds below {config['acceptable_below']}"
     return [
@@ -64,7 +64,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def subsample_size(evidence: Evidence, config: Mapping[str, Any]) -> int:
-    """A third of the pool, so that the pool is never smaller than three samples."""
+    """A third of the pool, so the pool holds at least three samples."""
     return len(evidence.clean) // config["pool_factor"]
 
 

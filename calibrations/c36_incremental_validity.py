@@ -47,8 +47,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C36.incremental_validity: delta = theta(circuit) - theta(top k heads by output norm).
 
     Published: delta above 0 adds value, above 0.1 substantial. Verdict: paired bootstrap interval of
-    theta(circuit) - max(0, theta(baseline)) above 0: a baseline that does harm counts as one that does nothing.
-    The distance to 1 must shrink as well, since a theta of 1.6 is larger than 1.0 and no better.
+    theta(circuit) - max(0, theta(baseline)) above 0: a harmful baseline counts as one without effect.
+    The distance to 1 must shrink as well: a theta of 1.6 is larger than 1.0 but no better.
     """
     rule = f"delta above {config['adds_value_above']:g}"
     return [
@@ -77,14 +77,14 @@ def _baseline_heads(evidence: Evidence, which: str) -> list[tuple[int, int]]:
 
 
 def _baseline_nodes(evidence: Evidence, which: str) -> list[str]:
-    """All of a baseline by name: as many heads as the claim has, and as many MLPs, each at all positions."""
+    """The nodes of a baseline by name: as many heads and as many MLPs as the claim has, each at all positions."""
     heads = _baseline_heads(evidence, which)
     stored: Mapping[str, Any] = evidence.data("20")["baselines"]
     return names({"heads": heads, **({"nodes": stored["nodes"][which]} if "nodes" in stored else {})})
 
 
 def gains(circuit: Any, baseline: Any, floor: float) -> tuple[Any, Any]:
-    """With b = max(floor, theta_b): the gain theta_c - b, and in distance to 1, |1 - b| - |1 - theta_c|."""
+    """With b = max(floor, theta_b): the gain theta_c - b, and the gain in distance to 1, |1 - b| - |1 - theta_c|."""
     base = np.maximum(floor, baseline)
     return circuit - base, np.abs(1 - base) - np.abs(1 - circuit)
 
@@ -142,7 +142,7 @@ def _notes(ci90: Any, config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _needs(verdict: str, delta: float, draws: np.ndarray, n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which this delta would be seen with the target power."""
+    """Prompts at which this delta would be detected with the target power."""
     if verdict != "inconclusive" or delta <= 0:
         return None
     z = scipy.stats.norm.ppf(1 - config["alpha"]) + scipy.stats.norm.ppf(config["target_power"])
@@ -186,7 +186,7 @@ def _against(evidence: Evidence, subset: str) -> dict[str, Any]:
 
 
 def _mcnemar(evidence: Evidence) -> dict[str, Any]:
-    """Prompts answered correctly (logit difference above 0) by one of the two only, exact binomial p."""
+    """Prompts that only one of the two answers correctly (logit difference above 0), with the exact binomial p."""
     ours, theirs = evidence.ablated("circuit") > 0, evidence.ablated(BASELINE) > 0
     only_ours, only_theirs = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
     test = mcnemar(only_ours, only_theirs)
@@ -194,7 +194,7 @@ def _mcnemar(evidence: Evidence) -> dict[str, Any]:
 
 
 def _membership(evidence: Evidence) -> dict[str, Any]:
-    """AUROC for the k heads of largest patching effect on the other split: norm, membership before norm."""
+    """AUROC for the k heads of largest patching effect on the other split: by norm, and by membership with norm as tie-break."""
     other = evidence.on("held_out" if evidence.split == "evaluation" else "evaluation")
     effect = other.head_effect("02", "denoising").mean(axis=0)
     norm = evidence.head_score("26", "discovery_norm")

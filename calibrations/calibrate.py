@@ -1,8 +1,8 @@
 """Stage 2: numbered measurements in, one numbered file per calibration out. Pure; never touches a model.
 
-A calibration's file is fresh if its inputs' digests, its configuration and the code under `calibrations/` are those it was
-made from. Verdicts come from the evaluation split; the same calibration with the same thresholds is then run once
-on the held-out split, and both are stored.
+A calibration's file is fresh if the digests of its inputs, its configuration and the code under `calibrations/` have not
+changed since it was made. Verdicts come from the evaluation split. The same calibration with the same thresholds is then run
+once on the held-out split, and both are stored.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from node_names import HEADS
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
-# whose records are P: what is asked of the claim itself
+# their records together are P: what is asked of the claim itself
 CLAIM = (preconditions, faithfulness_over_wordings, claim_completeness, outside_heads)
 GROUPS_READ = "22"  # groups of claimed heads and heads outside the claim
 MULTIPLICITY = "M93"
 ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about
-OF_ROWS = "rows_sha256"  # also, of prompts that come from a file: the digest of its rows
+OF_ROWS = "rows_sha256"  # for prompts from a file, also the digest of its rows
 
 Documents = dict[str, Mapping[str, Any]]
 
@@ -44,8 +44,8 @@ def measurements_of(identifiers: Iterable[str]) -> list[str]:
 def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
     """Make the files of these calibrations in `folder` fresh; return their documents by identifier.
 
-    `config` has a section `common` and one per calibration (lower-case id; UserError without). Measurements that do not
-    exist make the calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError).
+    `config` has a section `common` and one per calibration, by lower-case ID. A calibration whose measurement is missing is
+    `insufficient: not_run`. Raises UserError without a section, and without measurement 01 or 20.
     """
     missing = [number for number in ALWAYS_READ if results_io.find(folder, number) is None]
     if missing:
@@ -58,9 +58,9 @@ def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any
 
 
 def judge(evidence: Evidence, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
-    """As `calibrate`, from measurements in memory and without files: documents with records alone.
+    """As `calibrate`, but from measurements in memory and without files: documents that hold only records.
 
-    For judging many samples of prompts; `certificate.certify` folds them as it folds the others.
+    For judging many samples of prompts; `certificate.certify` accepts these documents too.
     """
     return _made(identifiers, config, lambda: evidence, _judged)
 
@@ -95,7 +95,7 @@ class ResultFile:
 
 
 def section(config: Mapping[str, Any], identifier: str) -> dict[str, Any]:
-    """A calibration's own settings over the common ones."""
+    """The common settings, overridden by the calibration's own."""
     return {**config["common"], **config.get(identifier.lower(), {})}
 
 
@@ -119,7 +119,7 @@ def _calibration_file(module: ModuleType, config: Mapping[str, Any], load: Calla
 
 
 def _noted(module: ModuleType, evidence: Evidence, records: list[Record]) -> list[Record]:
-    """The records of a claim about more than heads: the first says what the calibration does with MLPs and positions."""
+    """The records; for a claim of more than heads, the first notes how the calibration treats MLPs and positions."""
     said = getattr(module, "NODES", None)
     if said is None or not records or not evidence.has("20") or (evidence.heads_only and evidence.scope == HEADS):
         return records
@@ -150,7 +150,7 @@ def _multiplicity_file(documents: Documents, config: Mapping[str, Any]) -> Resul
 
 
 def _fresh(folder: Path, file: ResultFile, about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The stored document if it is fresh, otherwise a new one, written; `about` is the subject of what was measured."""
+    """The stored document if it is fresh, else a new one, which is written; `about` is the subject of the measurements."""
     path = folder / f"{file.number}_{file.name}.json"
     subject, inputs = _subject(file, about), digests(folder, file.inputs)
     if path.is_file():
@@ -166,7 +166,7 @@ def _fresh(folder: Path, file: ResultFile, about: Mapping[str, Any]) -> Mapping[
 
 
 def _judged(file: ResultFile) -> dict[str, Any]:
-    """What a file says, whatever it was made from."""
+    """The content of a file except its provenance."""
     records = file.judge("evaluation")
     return {
         "number": file.number,
@@ -192,7 +192,7 @@ def _subject(file: ResultFile, about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
-    """{number: digest of the file's bytes} of these results, those that are there."""
+    """{number: digest of the file's bytes} of those results that exist."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.file_digest(path) for number, path in paths.items() if path}
 

@@ -1,11 +1,10 @@
 """Stage 3: fold the verdicts into a tier, what blocks the next one, and what each blocked gate needs. No scalar.
 
-Rules: a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and
-`insufficient` block promotion without counting against the circuit; in a gate that must only not fail they do not even
-block. A model that is not shown to do the task gets no tier at all: there is nothing for a circuit to explain, and a null
-circuit is stable, invariant and specific. The ceiling is the highest tier that the data at hand could reach: the one below
-the first gate that is `insufficient` for want of data. Published verdicts stand beside; their number is never called
-anything.
+Rules: a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and `insufficient` block promotion
+but do not count against the circuit. A gate that only must not fail is blocked by neither, unless it was not run. A model
+that is not shown to do the task gets no tier: there is nothing for a circuit to explain, and a null circuit would be stable,
+invariant and specific. The ceiling is the highest tier that these data could reach: the one below the first gate that is
+`insufficient` for want of data. Published verdicts are shown beside it; how many of them pass has no name.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NO_TIER = {  # by the verdict of P.behaviour: without the behaviour there is not
     "fail": "the behaviour is absent",
     "inconclusive": "the behaviour is not shown",
 }
-WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
+WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that test no hypothesis of their own
 RECIPE_NAMES = {
     "mean": "mean per template and position",
     "mean_pooled": "mean over all positions",
@@ -48,7 +47,7 @@ RECIPE_NAMES = {
     "resample": "resample",
     "noise": "noise",
 }
-NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
+NOT_RUN = {"not_run"}  # a gate that was not run has not been shown to hold
 
 
 @dataclass(frozen=True)
@@ -69,8 +68,8 @@ class Gate:
 
 @dataclass(frozen=True)
 class Tier:
-    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing or not run; none
-    passes that is `barred` by a preset."""
+    """The gates of one tier: all of `gates` and one of each group of `alternatives` pass, none of `not_fail` fails or was not
+    run. A preset's `barred` gates never pass."""
 
     level: int
     gates: tuple[Gate, ...]
@@ -92,7 +91,7 @@ class Tier:
         return (*blocked, *failed, *self.barred)
 
     def limited_by_data(self, reasons: Iterable[str]) -> bool:
-        """True if no circuit could pass it with these data."""
+        """True if no circuit could pass this tier with these data."""
         reasons = set(reasons)
         required = (*self.gates, *(gate for gate in self.not_fail if _wants_data(gate, NOT_RUN)))
         return any(_wants_data(gate, reasons) for gate in required) or any(
@@ -103,10 +102,10 @@ class Tier:
 def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing | None = None) -> dict[str, Any]:
     """The certificate: subject, tier, ceiling, gates by tier, blocking gates, one row per calibration.
 
-    `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `standing` how all rules of
-    the run stand to the released ones (None: not known); only under released rules does the tier have its name. `tier` is None
-    if the model is not shown to do the task. If the rules are under a `preset` (its name and ceiling), no tier above its ceiling
-    is reached, whatever passes.
+    `documents` are those of `calibrate`, `rules` is the certificate section of the configuration, and `standing` compares all
+    rules of the run with the released ones (None: unknown). A tier has its name only under released rules. `tier` is None if
+    the model is not shown to do the task. If the rules have a `preset` (name and ceiling), no tier above its ceiling is
+    reached, whatever passes.
     """
     standing, preset = standing or Standing(), rules.get("preset")
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
@@ -142,9 +141,9 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
 
 
 def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing: Standing) -> str:
-    """The tier's name with the recipe that it was reached under; above tier 2, whether the roles' labels were tested.
+    """The tier's name and the recipe it was reached under; above tier 2, also whether the role labels were tested.
 
-    Under rules that are not released, these words alone, without the name.
+    Under rules that are not released, `under` (such as "under changed rules") takes the place of the name.
     """
     recipe = next(
         (
@@ -187,7 +186,7 @@ def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
 
 
 def _bar(preset: Mapping[str, Any]) -> Gate:
-    """What keeps a tier above the preset's ceiling from being reached."""
+    """The gate that keeps tiers above the preset's ceiling from being reached."""
     name, ceiling = preset["name"], preset["ceiling"]
     return Gate(
         f"preset.{name}",
@@ -221,10 +220,10 @@ def _wants_data(gate: Gate, reasons: set[str]) -> bool:
 
 
 def _p_certificate(tiers: Iterable[Tier]) -> float | None:
-    """Largest p of all gates: the level of "all gates pass" as an intersection-union test.
+    """Largest p of all gates: the p of "all gates pass" as an intersection-union test.
 
-    A group of which one gate has to pass enters with k times its smallest p. None as long as a gate has
-    no p: a conjunction with an untested part has not been tested.
+    A group of k gates of which one has to pass enters with k times its smallest p. None if a gate has no p: a conjunction
+    with an untested part has not been tested.
     """
     tiers = tuple(tiers)
     gates = [gate for tier in tiers for gate in tier.gates if gate.split == "evaluation"]
@@ -238,7 +237,7 @@ def _p_certificate(tiers: Iterable[Tier]) -> float | None:
 
 
 def named_gates(rules: Mapping[str, Any]) -> dict[str, str]:
-    """Metric: "pass" if some tier asks it to pass (alone or as one of a list), "not fail" if it must only not fail."""
+    """{metric: "pass" if some tier asks it to pass (alone or as an alternative), "not fail" if it only must not fail}."""
     tiers = rules["tiers"].values()
     lenient = {name: "not fail" for rule in tiers for name in rule.get("not_fail", ())}
     return lenient | {name: "pass" for rule in tiers for name in (*rule["all"], *rule.get("any", ()))}
@@ -250,7 +249,8 @@ def rows(documents: Documents, asked: Mapping[str, str] | None = None) -> list[C
 
 
 def _row(identifier: str, document: Mapping[str, Any] | None, asked: Mapping[str, str]) -> CertificateRow:
-    """A metric that some tier asks for is gating here, be it advisory to the calibration itself (C23's role depth)."""
+    """The row of one calibration. A metric that some tier asks for is gating here, even one that its calibration calls
+    advisory (C23's role depth)."""
     title = CALIBRATIONS[identifier].TITLE
     if document is None:
         return CertificateRow(identifier, title, "not run")

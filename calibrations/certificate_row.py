@@ -65,10 +65,10 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class CertificateRow:
-    """One calibration by its ID, or the preconditions (P), with a row for each of its metrics; none if it was not run.
+    """One calibration by its ID, or the preconditions (P), with a row for each of its metrics; no rows if it was not run.
 
-    `gating`: some tier, or the calibration itself, asks for one of its metrics; `asked`: what the tiers ask of each ("pass" or
-    "not fail"). `decisive` names the metric whose verdict is that of the calibration.
+    `gating`: some tier, or the calibration itself, gates by one of its metrics. `asked`: what the tiers ask of each metric
+    ("pass" or "not fail"). `decisive` names the metric whose verdict is that of the calibration.
     """
 
     id: str
@@ -114,7 +114,7 @@ def calibrations_of(certificate: Mapping[str, Any]) -> list[CertificateRow]:
 
 
 def preconditions_of(certificate: Mapping[str, Any]) -> CertificateRow:
-    """The preconditions of a stored certificate, as one more row: all of them gate, and they have no verdict together."""
+    """The preconditions of a stored certificate as one more row: each of them gates, and they have no joint verdict."""
     return CertificateRow("P", "preconditions", "", _metrics(certificate["preconditions"]), gating=True)
 
 

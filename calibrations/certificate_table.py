@@ -30,9 +30,9 @@ Group = TypeVar("Group", GroupCompleteness, LeftOutGroup)
 
 
 def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool = True) -> None:
-    """Print the certificate: what it is about, tier and ceiling, a row or more per calibration, what blocks the next tier.
+    """Print the certificate: what it is about, tier and ceiling, one or more rows per calibration, what blocks the next tier.
 
-    If not `complete` (some calibrations were not asked for), only their rows, and no tier.
+    If not `complete` (only some calibrations were asked for), print their rows and no tier.
     """
     console.print()
     console.print(Text(f"{'Certificate' if complete else 'Calibrations'}  {headline['subject']}", style="bold"))
@@ -64,7 +64,7 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
 
 
 def tier_sentence(certificate: Mapping[str, Any]) -> str:
-    """The tier that was reached: a line of its own, so that its name, with the recipe in it, stays whole."""
+    """The tier that was reached, on a line of its own so that its long name is not broken."""
     if certificate["tier"] is None:
         return f"{tier_text(certificate)}, so there is nothing that a circuit could explain"
     return tier_text(certificate)
@@ -98,7 +98,7 @@ def group_tables(found: WorstGroups) -> list[tuple[str, Table, str]]:
 
 
 def _worst(groups: Iterable[Group], *told: str) -> list[Group]:
-    """The first of `groups`, each set of heads under the one recipe where it is worst: `told` names what tells them apart."""
+    """The first `groups`, each set of heads only under its worst recipe; the attributes `told` tell sets apart."""
     first: dict[Any, Group] = {}
     for group in groups:
         first.setdefault(tuple(getattr(group, name) for name in told), group)
@@ -106,7 +106,7 @@ def _worst(groups: Iterable[Group], *told: str) -> list[Group]:
 
 
 def _shares(found: WorstGroups) -> str:
-    """What the shares are of, under each recipe that the tables show."""
+    """The normaliser of the shares, under each recipe that the tables show."""
     shown = {group.recipe for group in (*_worst(found.claimed, "heads"), *_worst(found.outside, "heads", "side"))}
     sizes = [
         f"{number(n)} under {recipe.replace('_', ' ')}"
@@ -117,7 +117,7 @@ def _shares(found: WorstGroups) -> str:
 
 
 def _plain(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table whose first column folds where the terminal is narrow; the others are whole."""
+    """A table whose first column wraps in a narrow terminal; the others do not."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for place, name in enumerate(names):
         table.add_column(name, overflow="fold", no_wrap=place > 0)
@@ -131,7 +131,7 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     for name, width in (("ID", 4), ("calibration", 18), ("published", 10), ("estimate [90 %]", 15), ("verdict", 12)):
         table.add_column(
             name, no_wrap=name != "calibration", min_width=width
-        )  # a narrow terminal folds titles, cuts nothing
+        )  # a narrow terminal wraps titles and cuts nothing
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
     for row in _told(certificate):
@@ -150,7 +150,7 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
 
 
 def _told(certificate: Mapping[str, Any]) -> list[CertificateRow]:
-    """The rows; of a model that does not do the task, the behaviour alone if no calibration decides."""
+    """The rows; if the model does not do the task and no calibration decides, only that of the behaviour."""
     preconditions, *others = rows_of(certificate)
     if certificate["tier"] is None and all(row.verdict in ("insufficient", "not run") for row in others):
         return [replace(preconditions, metrics=preconditions.metrics[:1])]
@@ -158,7 +158,7 @@ def _told(certificate: Mapping[str, Any]) -> list[CertificateRow]:
 
 
 def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
-    """What keeps each tier from being reached (nothing of the kind without a behaviour), and what failed in any case."""
+    """What keeps each tier from being reached (omitted without a behaviour), and what failed in any case."""
     lines = []
     for level, gates in sorted(certificate["blocking"].items(), key=lambda item: int(item[0])):
         if gates and certificate["tier"] is not None:

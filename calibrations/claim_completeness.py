@@ -4,13 +4,13 @@ For a group K of the claimed heads C, under one recipe on both sides and signed,
 
     inc(K) = ([F(C) - F(C without K)] - [F(M) - F(M without K)]) / N
 
-with M the whole model, F the mean logit difference and N = D - F(M without any head), what all heads together are worth
-(D alone where that is less than half of D: then heads do little, and N would blow up what they do; and where it is more
-than D, as the rest of the model opposes the answer: then N would make little of what decides it). Above 0 the circuit
-loses more than the model: heads outside the claim stand in for K. Below 0 the model loses more: K works through heads that
-the claim leaves out. Whatever the group, the claim is incomplete by about |inc|.
+where M is the whole model, F the mean logit difference, and N = D - F(M without any head) the effect of all heads together.
+N is D instead if that effect is less than half of D, since a small N would inflate small effects, or if it exceeds D, since
+then the rest of the model opposes the answer and a large N would hide what matters. Above 0 the circuit loses more than the
+model: heads outside the claim stand in for K. Below 0 the model loses more: K works through heads that the claim leaves out.
+Whatever the group, the claim is incomplete by about |inc|.
 
-The score of Wang et al. 2022 (section 4.2) is published beside it: |F(C without K) - F(M without K)| / N. It also holds
+The score of Wang et al. 2022 (section 4.2), |F(C without K) - F(M without K)| / N, is a record of its own. It includes
 1 - faithfulness, so it gates a later tier.
 
 pass: the one-sided 95 % bounds of every group lie within the limit (intersection-union, no correction needed). fail: the
@@ -41,7 +41,7 @@ from calibrations.statistics import (
     weighted_sums,
 )
 
-HEADS_MATTER = 0.5  # N is D less the floor if that is at least so much of D, and no more than D; otherwise D
+HEADS_MATTER = 0.5  # N is D - F(M without any head) if that is between this share of D and D; otherwise D
 WORST_SHOWN = 5  # groups that the companions list under each recipe
 
 
@@ -49,7 +49,7 @@ WORST_SHOWN = 5  # groups that the companions list under each recipe
 class Losses:
     """F of circuit and model without each group, on the prompts of one split, under one recipe.
 
-    `places` are the prompts' places in the split. `model` and `circuit` are F(M) and F(C), `empty` is F(M without any head).
+    `places` are the prompts' indices in the split. `model` and `circuit` are F(M) and F(C), `empty` is F(M without any head).
     """
 
     recipe: str
@@ -71,25 +71,25 @@ class Losses:
 
     @property
     def incompleteness(self) -> Float[np.ndarray, "group prompt"]:
-        """The numerator of inc, by prompt."""
+        """The numerator of inc for each prompt."""
         return self.lost_by_circuit - self.lost_by_model
 
     @property
     def published(self) -> Float[np.ndarray, "group prompt"]:
-        """F(M without K) - F(C without K) by prompt, the group that is nothing first: the score of Wang et al., signed."""
+        """F(M without K) - F(C without K) for each prompt, the empty group first: the signed score of Wang et al."""
         return np.vstack([self.model - self.circuit, self.model_without - self.circuit_without])
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Quantities over N: estimates and their bootstrap draws, one column for each, with what each is called."""
+    """Quantities over N: names, estimates, and bootstrap draws with one column for each quantity."""
 
     names: Sequence[str]
     estimates: Float[np.ndarray, " quantity"]
     draws: Float[np.ndarray, "resample quantity"]
 
     def over(self, limits: float | Float[np.ndarray, " quantity"]) -> Shares:
-        """The same in units of their limits."""
+        """The same quantities in units of their limits."""
         return Shares(self.names, self.estimates / limits, self.draws / limits)
 
 
@@ -114,17 +114,17 @@ def losses(evidence: Evidence, recipe: str) -> Losses:
 
 
 def recipes_run(evidence: Evidence) -> tuple[str, ...]:
-    """Every recipe under which groups were taken out; none if there are no groups."""
+    """Every recipe under which groups were ablated; none if there are no groups."""
     return tuple(evidence.data("22").get("completeness", {}).get("recipes", ()))
 
 
 def normaliser(
     clean: Float[np.ndarray, " prompt"], empty: Float[np.ndarray, " prompt"]
 ) -> Float[np.ndarray, " prompt"]:
-    """N by prompt: D - F(M without any head), or D if all heads together are worth less than half of it, or more than it.
+    """N for each prompt: D - F(M without any head), or D if all heads together are worth less than half of D or more than D.
 
-    Without heads a model may prefer the foil. Measured by all that they overcome, an outside head worth a quarter of D would be
-    worth a twelfth, and no limit would keep to the band of faithfulness, which is one of D.
+    Without heads a model may prefer the foil, so D - F(M without any head) may be, say, 3 D. An outside head worth a quarter
+    of D would then count as a twelfth, although the band of faithfulness is in units of D.
     """
     worth, answer = (clean - empty).mean(), clean.mean()
     return clean - empty if HEADS_MATTER * answer <= worth <= answer else clean
@@ -133,7 +133,7 @@ def normaliser(
 def draw_counts(
     evidence: Evidence, config: Mapping[str, Any], places: Int[np.ndarray, " prompt"]
 ) -> Int[np.ndarray, "resample prompt"]:
-    """Bootstrap counts of the prompts at `places`: clusters within templates, or of all together if a template has just one.
+    """Bootstrap counts of the prompts at `places`: clusters within templates, or over all templates if one has one cluster.
 
     Raises Insufficient("n_prompts") for fewer than `minimum_group_prompts`, ("n_clusters") for a single cluster.
     """
@@ -162,7 +162,7 @@ def shares(
 
 
 def joined(parts: Iterable[Shares]) -> Shares:
-    """Quantities of several recipes as one family; their resamples are the same prompts."""
+    """Quantities of several recipes as one family; all recipes share the resamples."""
     parts = list(parts)
     return Shares(
         [name for part in parts for name in part.names],
@@ -172,9 +172,10 @@ def joined(parts: Iterable[Shares]) -> Shares:
 
 
 def decide_within(found: Shares, limits: float | Float[np.ndarray, " quantity"]) -> dict[str, Any]:
-    """Record fields of "every quantity lies within its limit": verdict, p, and the worst with its simultaneous interval.
+    """Record fields of "every quantity lies within its limit": verdict, p, and the worst quantity with a simultaneous interval.
 
-    `worst` is the place of the quantity that is largest in units of its limit.
+    `worst` is the index of the quantity that is largest in units of its limit. `beyond` has the indices of those shown to
+    exceed their limit. `room` is the distance of the worst from its limit over the largest half-width of the 90 % intervals.
     """
     limits = np.broadcast_to(np.asarray(limits, dtype=float), found.estimates.shape)
     units = found.over(limits)
@@ -200,7 +201,7 @@ def decide_within(found: Shares, limits: float | Float[np.ndarray, " quantity"])
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """P.completeness under the primary recipe and resample, the same under every recipe run, and the published score."""
+    """P.completeness under the primary recipe and resample, the same under every recipe that was run, and the published score."""
 
     def record(metric: str, decide: Any, rule: str = preconditions.NO_RULE) -> Record:
         return judge(
@@ -221,7 +222,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     found = [losses(evidence, recipe) for recipe in recipes or preconditions.on_distribution(evidence)]
-    places = found[0].places  # one choice of prompts for all recipes
+    places = found[0].places  # the same prompts for all recipes
     counts = draw_counts(evidence, config, places)
     parts = [shares(_names(one), one.incompleteness, normaliser(one.model, one.empty), counts) for one in found]
     limit = config["max_incompleteness"]
@@ -249,7 +250,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str
 
 
 def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """|F(C without K) - F(M without K)| / N below the limit for every group and for none, under every recipe run."""
+    """|F(C without K) - F(M without K)| / N below the limit for every K, the empty one included, under every recipe run."""
     preconditions.require_behaviour(evidence, config)
     found = [losses(evidence, recipe) for recipe in recipes_run(evidence) or preconditions.on_distribution(evidence)]
     counts = draw_counts(evidence, config, found[0].places)
@@ -282,7 +283,7 @@ def _names(one: Losses) -> list[str]:
 
 
 def _worst_heads(found: Sequence[Losses], place: int) -> str:
-    """The fuller claim that the set at `place` asks for; the sets of each recipe are nothing and then its groups."""
+    """The fuller claim that the set at `place` calls for. The sets of each recipe are the empty one, then its groups."""
     for one in found:
         if place == 0:
             return f"a claim that does all of the task by itself under {one.recipe.replace('_', ' ')}"
@@ -308,9 +309,9 @@ def _sentence(one: Losses, place: int) -> str:
 
 
 def settled_by(verdict: str, room: float, n_prompts: int, fuller: str) -> str | None:
-    """What would settle it: more prompts if the worst group lies within the limit (`room` above 0), otherwise a `fuller` claim.
+    """What would settle the verdict: more prompts if the worst group lies within the limit (`room` above 0), else `fuller`.
 
-    `room` is that of `decide_within`. None of a pass.
+    `room` is that of `decide_within`, `fuller` describes a fuller claim. None for a pass.
     """
     if verdict == "pass":
         return None
@@ -320,9 +321,9 @@ def settled_by(verdict: str, room: float, n_prompts: int, fuller: str) -> str | 
 
 
 def _table(one: Losses, part: Shares, over_wordings: Callable[[np.ndarray, np.ndarray], Any]) -> dict[str, Any]:
-    """The worst groups under one recipe, with both losses: their ratio would hide which side is small.
+    """The worst groups under one recipe, with both losses, since a ratio would hide which of them is small.
 
-    `over_wordings` gives the interval of a ratio of two values by prompt, with wordings drawn too.
+    `over_wordings` gives the interval of a ratio of two per-prompt values with wordings as the sampling units.
     """
     by_prompt = normaliser(one.model, one.empty)
     normal, clean = by_prompt.mean(), one.model.mean()
@@ -352,7 +353,7 @@ def _table(one: Losses, part: Shares, over_wordings: Callable[[np.ndarray, np.nd
 
 
 def _by_template(evidence: Evidence, one: Losses, place: int) -> dict[str, float]:
-    """inc of one group on the prompts of each template, over the same N."""
+    """inc of one group on the prompts of each template, all over the same N."""
     templates, normal = evidence.templates[one.places], normaliser(one.model, one.empty).mean()
     return {
         str(name): float(one.incompleteness[place][templates == name].mean() / normal) for name in np.unique(templates)

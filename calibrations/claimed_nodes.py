@@ -14,7 +14,7 @@ SCOPE_WORDS = {HEADS: "heads only; MLPs stay intact", HEADS_AND_MLPS: "heads and
 
 @dataclass(frozen=True, order=True)
 class ClaimedNode:
-    """A head or an MLP ("head", "mlp"), at all positions or at the one named. Nodes sort as results list them."""
+    """A head or an MLP ("head", "mlp"), at all positions or at a named one. Nodes sort in the order of results."""
 
     kind: str
     layer: int
@@ -35,15 +35,15 @@ class ClaimedNode:
 
     @property
     def whole(self) -> tuple[str, int, int]:
-        """What it is a part of."""
+        """The head or MLP that it is or is a part of."""
         return self.kind, self.layer, self.index
 
 
 def names(stored: Mapping[str, Any]) -> list[str]:
-    """The nodes of something stored, by name: its `nodes` or, where it is all heads at all positions, its `heads`."""
+    """The names of stored nodes: `nodes`, or those of `heads` if all are heads at all positions."""
     return list(stored["nodes"]) if "nodes" in stored else [f"L{layer}H{head}" for layer, head in stored["heads"]]
 
 
 def named(heads: Iterable[Sequence[int]], nodes: Sequence[str]) -> dict[str, Any]:
-    """What a record says of a set of nodes: its `heads`, and all of them by name if they are not just heads."""
+    """A set of nodes in a record: its `heads`, and all `nodes` by name if they are not just heads."""
     return {"heads": [list(head) for head in heads], **({"nodes": list(nodes)} if nodes else {})}

@@ -1,7 +1,7 @@
 """How many claims were tried on the same weights and task: whoever tries enough seeds, circuits or prompts finds one that passes.
 
-Counted are the certificates below one folder of results. Whoever writes to another folder evades the count. Held-out prompts
-do not depend on it: by the hash of its text, a prompt that is held out in one claim is held out in all.
+The certificates below one folder of results are counted, so writing to another folder evades the count. Held-out prompts do
+not depend on it: the hash of a prompt's text decides whether it is held out, and does so for all claims.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from calibrations.rules import Standing
 
 @dataclass(frozen=True)
 class ClaimsTried:
-    """The claims about one task on the same weights. `tiers`: (tier, whether under released rules) of each, lowest first."""
+    """The claims about one task on the same weights. `tiers`: (tier, under released rules) of each claim, lowest first."""
 
     model: str
     model_sha256: str
@@ -49,8 +49,8 @@ class ClaimsTried:
 def of(certificates: Iterable[Mapping[str, Any]]) -> list[ClaimsTried]:
     """The claims of these certificates by weights and task, in the order of their names.
 
-    Copies count once: certificates of one circuit, on the same prompts, by the same rules and with the same tier. Weights
-    that go by several names go by the first.
+    Certificates of one circuit on the same prompts, by the same rules and with the same tier are copies and count once.
+    Weights with several names take the first.
     """
     groups: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for certificate in certificates:
@@ -65,7 +65,7 @@ def of(certificates: Iterable[Mapping[str, Any]]) -> list[ClaimsTried]:
 
 
 def about(subject: Mapping[str, Any], certificates: Iterable[Mapping[str, Any]]) -> ClaimsTried:
-    """The claims about the task and the weights of `subject`, one of whose certificates is among these."""
+    """The claims about the task and the weights of `subject`; at least one of these certificates must be about them."""
     key = subject["model_sha256"], subject["task"]
     return next(one for one in of(certificates) if (one.model_sha256, one.task) == key)
 

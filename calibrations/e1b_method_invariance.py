@@ -1,6 +1,6 @@
 """E1b: does faithfulness depend on how the other heads are ablated (zero, mean, noise)?
 
-M98's question with noise in place of resampling, reported as 1 - divergence; they count as one criterion.
+It is M98's question with noise in place of resampling, reported as 1 - divergence. The two count as one criterion.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The numbered measurements as arrays, seen through one split: all that a calibration ever reads.
+"""The numbered measurements as arrays, restricted to one split: all that a calibration reads.
 
-Rows are sorted by prompt id, so nothing downstream depends on the order in which prompts were measured.
+Rows are sorted by prompt id, so no result depends on the order in which prompts were measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def sampling_units(templates: Iterable[Any], clusters: Iterable[Any]) -> np.ndar
 
 @dataclass(frozen=True)
 class FreshDraw:
-    """Prompts drawn anew: D and the logit difference of the circuit alone (primary recipe); `size` is the evaluation size."""
+    """Fresh prompts: D and the logit difference of the circuit alone (primary recipe); `size` is the evaluation size."""
 
     clean: Float[np.ndarray, " prompt"]
     circuit: Float[np.ndarray, " prompt"]
@@ -78,7 +78,7 @@ class Evidence:
 
     @classmethod
     def load(cls, folder: Path, constants: Mapping[str, Any], numbers: Iterable[str]) -> Evidence:
-        """Read the results `numbers` that exist in `folder`; absent ones raise not_run when they are asked for."""
+        """Read those results `numbers` that exist in `folder`; reading an absent one later raises Insufficient("not_run")."""
         paths = {number: results_io.find(folder, number) for number in numbers}
         return cls({number: results_io.read(path) for number, path in paths.items() if path}, constants)
 
@@ -140,12 +140,12 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """The unit of D and of effects on it: nats of logits and log-probabilities, else the metric's name."""
+        """The unit of D and of effects on it: nats for logits and log-probabilities, else the metric's name."""
         return self.metric if self.metric == "probability difference" else "nats"
 
     @cached_property
     def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:
-        """Clean logit difference, which attribution is about, also where the task's metric is another."""
+        """Clean logit difference, which attribution decomposes even if the task's metric is another."""
         return self.per_prompt("01", "clean_in_logits") if "clean_in_logits" in self.data("01") else self.clean
 
     @cached_property
@@ -159,7 +159,7 @@ class Evidence:
 
     @cached_property
     def frames(self) -> np.ndarray:
-        """The wording of each prompt, the unit of what is said of other wordings."""
+        """The wording of each prompt: the sampling unit for statements about other wordings."""
         return np.array([frame_of(template) for template in self.templates])
 
     @cached_property
@@ -210,17 +210,17 @@ class Evidence:
 
     @cached_property
     def claimed(self) -> list[ClaimedNode]:
-        """All that the circuit claims, each once: heads in (layer, head) order, then MLPs by layer, parts by position."""
+        """All nodes that the circuit claims, each once: heads in (layer, head) order, then MLPs by layer, parts by position."""
         return sorted({ClaimedNode.read(name) for role in self.circuit["roles"].values() for name in names(role)})
 
     @cached_property
     def heads_only(self) -> bool:
-        """True if the circuit claims heads at all positions and nothing else: then a node is a head."""
+        """True if the circuit claims nothing but heads at all positions, so that every node is a head."""
         return not any("nodes" in role for role in self.circuit["roles"].values())
 
     @cached_property
     def counted_besides(self) -> dict[str, int]:
-        """What a record counts besides heads: the claimed nodes and MLPs, of a claim that is not just heads."""
+        """What a record counts besides heads: claimed nodes and MLPs if the claim is not just heads, else nothing."""
         if self.heads_only:
             return {}
         return {"nodes": len(self.claimed), "mlps": len({node.layer for node in self.claimed if node.kind == "mlp"})}
@@ -232,7 +232,7 @@ class Evidence:
 
     @property
     def in_scope(self) -> int:
-        """How many nodes the scope holds: the model's heads, and its MLPs if they are in it."""
+        """Number of nodes in the scope: the model's heads, and its MLPs if the scope has them."""
         return len(self.heads) + (self.n_layers if self.scope == HEADS_AND_MLPS else 0)
 
     @cached_property
@@ -252,9 +252,9 @@ class Evidence:
         """Logit difference under one ablation condition, each draw kept apart.
 
         `subset` is what is left intact ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution"), or
-        "without:<role>" for the model with one role knocked out; `method` is "zero", "zero_raw" (the heads' constants go
-        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it
-        was not measured.
+        "without:<role>" for the model with one role knocked out. `method` is "zero", "zero_raw" (removes the heads' constants
+        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if the
+        condition was not measured.
         """
         battery = self.data("20")
         index = [
@@ -272,7 +272,7 @@ class Evidence:
 
     @cached_property
     def random_circuits(self) -> tuple[Float[np.ndarray, "circuit prompt"], Int[np.ndarray, " prompt"]]:
-        """Random circuits under the primary recipe, and which prompts they ran on; matched as `matched_by_layer` says.
+        """Random circuits under the primary recipe, and the prompts they ran on; `matched_by_layer` says how they match.
 
         The second array indexes this split's prompts (as ordered by `rows`).
         """
@@ -284,14 +284,14 @@ class Evidence:
 
     @property
     def matched_by_layer(self) -> bool:
-        """True if random circuits have the circuit's layers, False if its size alone, as too few sets have its layers."""
+        """True if random circuits match the circuit's layers, False if only its size, because too few sets have its layers."""
         return not self.data("20")["random_circuits"].get("any_layers", False)
 
     def fresh(self, draw: str) -> FreshDraw:
         """The prompts of one draw of measurement 19: that of a seed, or "pool".
 
-        Raises Insufficient("not_run") if it was not measured and on held-out prompts, which it is not drawn from;
-        ("n_prompts") if the task could not give so many prompts.
+        Raises Insufficient("not_run") if it was not measured, and on the held-out split, from which fresh prompts are not
+        drawn; ("n_prompts") if the task could not give enough prompts.
         """
         if self.split != "evaluation":
             raise Insufficient("not_run", f"fresh prompts are drawn for the evaluation split, not for {self.split}")
@@ -307,7 +307,7 @@ class Evidence:
         return FreshDraw(clean, circuit, stored["size"])
 
     def stored_columns(self, prompt_index: Iterable[int]) -> tuple[list[int], Int[np.ndarray, " prompt"]]:
-        """Of a result that was run on the stored prompts `prompt_index`: its columns of this split, and their places in it."""
+        """For a result on the stored prompts `prompt_index`: its columns in this split, and their indices in the split."""
         column_of = {int(row): column for column, row in enumerate(prompt_index)}
         found = [(column_of[row], place) for place, row in enumerate(self.rows.tolist()) if row in column_of]
         return [column for column, _ in found], np.array([place for _, place in found], dtype=int)

@@ -2,9 +2,9 @@
 
 Raters: activation patching, direct logit attribution, norm of the OV circuit on the answer direction.
 Published values: Kendall's W, mean Spearman and mean Cohen's kappa of the top-k sets (k = circuit size). W of
-three raters is (1 + 2 mean rho)/3, so its 0.5 asks for a mean rho of .25, which is what the verdict tests.
+three raters is (1 + 2 mean rho)/3, so W > 0.5 means a mean rho above .25, which is what the verdict tests.
 The two direct raters cannot see heads that act through other heads. If enough heads write to the answer, all raters are
-compared on those alone; if not, a disagreement is inconclusive as long as there are heads that the direct raters cannot see.
+compared on those only. If not, a disagreement is inconclusive as long as there are heads that the direct raters cannot see.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class RaterPanel:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """F59.kendalls_w and F59.mean_kappa (gating), F59.mean_spearman: agreement of the raters about the heads.
 
-    W = (1 + 2 rho) / 3 for three raters, rho the mean Spearman of their pairs; kappa the mean Cohen's kappa of the pairs' top
-    k, k the circuit's size (for the verdict at least 3). Published: W above 0.5, kappa above 0.4, over all heads; rho has no
-    threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of kappa
-    against 0.4, on heads that write to the answer where these are enough. pass if it lies above and relabelled heads agree as
-    well in less than 5 % of the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters
+    W = (1 + 2 rho) / 3 for three raters. rho is the mean Spearman of their pairs; kappa is the mean Cohen's kappa of the pairs'
+    top-k sets, k the circuit's size (for the verdict at least 3). Published: W above 0.5, kappa above 0.4, over all heads; rho
+    has no threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of
+    kappa against 0.4, on heads that write to the answer if there are enough. pass if it lies above and relabelled heads agree
+    as well in less than 5 % of the draws; fail if it lies below, but inconclusive if heads are judged that the direct raters
     cannot see.
     """
     raters, missing = present_raters(evidence, config, config["convention"])
@@ -137,7 +137,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 def present_raters(
     evidence: Evidence, config: Mapping[str, Any], convention: str
 ) -> tuple[list[ScoringMethod], list[str]]:
-    """The raters whose measurement exists, and the numbers of the others. A norm has no sign to drop."""
+    """The raters whose measurement exists, and the numbers of the missing measurements. A norm keeps its own orientation."""
     present = [entry for entry in config["raters"] if evidence.has(entry["number"])]
     raters = [
         read_method(
@@ -156,7 +156,7 @@ def present_raters(
 def rater_panel(
     evidence: Evidence, raters: list[ScoringMethod], missing: list[str], config: Mapping[str, Any]
 ) -> RaterPanel:
-    """Heads scored by every rater; those that write to the answer if they are enough, else all of them."""
+    """Raters on the heads that all of them score: only heads that write to the answer if there are enough, else all."""
     table = _table(raters, config, collapse=True)
     scored = np.isfinite(table).all(axis=1)
     indirect, population = 0, "all heads"
@@ -254,7 +254,7 @@ def _decide_kappa(evidence: Evidence, panel: RaterPanel, config: Mapping[str, An
     """pass: 90 % interval of the mean kappa above .4 at the circuit's k, at least `min_k`, and overlap beyond chance."""
     if not panel.k:
         raise Insufficient("n_heads", "none of the circuit's heads is among those that the raters are judged on")
-    k = max(panel.k, config["min_k"])  # raters are asked about heads: a smaller circuit does not make them disagree
+    k = max(panel.k, config["min_k"])  # agreement is about heads in general: a small circuit must not shrink the sets
     _require_k(k, len(panel.heads), config)
     chosen = select_top(panel.scores.T, k, zero_is_nothing=True)
     estimate = float(mean_kappa(chosen))
@@ -314,7 +314,7 @@ def _verdict(
 
 
 def _companions(evidence: Evidence, raters: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Pairwise correlations, the same with signs kept, and Krippendorff's alpha over incomplete ratings."""
+    """Pairwise correlations, without and with signs, and Krippendorff's alpha over incomplete ratings."""
     signed, _ = present_raters(evidence, config, "signed")
     pairs = {"absolute": _pairwise(raters), "signed": _pairwise(signed)}
     return {

@@ -1,14 +1,15 @@
 """P.faithfulness_over_wordings: would faithfulness be the same on other wordings of the task?
 
-The interval of P.faithfulness holds for the wordings at hand: names are drawn anew, wordings are not. Here the wording is
-the unit that is drawn. With F_g and D_g the totals over the prompts of wording g, G wordings and n prompts,
+The interval of P.faithfulness holds for the given wordings: it resamples names, not wordings. Here the wording is the
+sampling unit. With F_g and D_g the totals over the prompts of wording g, and G wordings,
 
     theta = sum F_g / sum D_g,  SE^2 = G / (G - 1) sum_g ((F_g - theta D_g) / sum D)^2,  theta +- t(G - 1) SE
 
-a ratio of totals, linearised. A wording is a frame and not a template: the orders of two names in one sentence share it
-(`evidence.frame_of`). The bootstrap over so few units covers too little (simulated: .87 of 90 % with six), t does not.
+This is a linearised ratio of totals. A wording is a frame, not a template: two orders of the names in one sentence share it
+(`evidence.frame_of`). With so few units a bootstrap interval covers too little (simulated with six: 87 % instead of 90 %);
+the t interval does not.
 
-What is said holds for wordings like these, drawn from the same grammar; no interval speaks of all wordings of a language.
+The result holds for wordings like these, drawn from the same grammar. No interval covers all wordings of a language.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from calibrations.statistics import Insufficient, Interval, Ratio, or_reason, ra
 METRIC = "P.faithfulness_over_wordings"
 CI_METHOD = "t over wordings of this grammar"
 REMEDY = "prompts.templates=more"
-OF_ROWS = "more wordings in the column template"  # of prompts that come from a file
+OF_ROWS = "more wordings in the column template"  # for prompts from a file
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -54,7 +55,7 @@ def over_wordings(
     config: Mapping[str, Any],
     remedy: str = REMEDY,
 ) -> Ratio:
-    """The ratio of totals with wordings as its sampling units; its `t_interval` is that of the module's docstring.
+    """The ratio of totals with wordings as sampling units; its `t_interval` is that of the module's docstring.
 
     Raises Insufficient("n_clusters") for fewer than `minimum_wordings`, and as `ratio_of_means`.
     """
@@ -113,7 +114,7 @@ def _reason(ratio: Ratio, ci90: tuple[float, float], recipe: str) -> str:
 
 
 def _needs(ratio: Ratio, band: tuple[float, float], remedy: str) -> str:
-    """How many wordings would bring the interval inside, if faithfulness and its spread stay what they are."""
+    """How many wordings would bring the interval inside the band, at the present faithfulness and spread."""
     room = min(ratio.value - band[0], band[1] - ratio.value)
     wanted = ratio.units_for(room) if room > 0 else None
     if wanted is None:

@@ -1,6 +1,6 @@
 """How methods score heads: declared orientation, ties of negligible effects, heads that write to the answer.
 
-Shared by the calibrations that compare methods with each other (C12, F59).
+C12 and F59, which compare methods, share it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ABOUT_LOGITS = ("03", "05", "07", "08", "10")  # measurements in nats whatever t
 class ScoringMethod:
     """One way to score heads: effects per prompt, `values` [prompt head], or one number for each head, `values` [head].
 
-    `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
-    high score or a low score. Effects per prompt are in the unit of their measurement (nats, or the task's metric);
-    means within +- `tie` count as 0. A head that lacks a value on any prompt has no score, since a mean over the rest would
-    be of other prompts than the other heads' means.
+    `orientation` says which scores mark members of the circuit: large effects of either sign ("magnitude"), high scores or low
+    scores. Effects per prompt are in the unit of their measurement (nats, or the task's metric); means within +- `tie` count
+    as 0. A head that lacks a value on any prompt has no score, since its mean would be over other prompts than those of the
+    other heads.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ScoringMethod:
         return self.values.ndim == 2
 
     def score(self, collapse: bool = True) -> Float[np.ndarray, " head"]:
-        """Oriented score per head, larger for likelier members; NaN where the method scored no number."""
+        """Oriented score per head, larger for likelier members; NaN where the method has no score."""
         return self._finish(self.values.mean(axis=0) if self.by_prompt else self.values, collapse)
 
     def resampled(self, counts: Int[np.ndarray, "resample prompt"]) -> Float[np.ndarray, "resample head"]:
@@ -88,10 +88,10 @@ def read_method(
 def rank_reliability(
     method: ScoringMethod, halves: Bool[np.ndarray, "split prompt"], heads: Int[np.ndarray, " head"]
 ) -> float | None:
-    """How well the prompts order `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
+    """Split-half reliability of the ranks of `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
 
-    None for a score without prompts and where a half gives all heads one score. As C12 (for the
-    disattenuated rho) and C16 (head-level split-half) have it, here for the ranks of oriented scores.
+    None for a score without prompts, and if a half gives all heads one score. C12 needs it for the disattenuated rho; C16's
+    head-level split-half is the same for effects instead of ranks of oriented scores.
     """
     if not method.by_prompt:
         return None
@@ -104,7 +104,7 @@ def rank_reliability(
 
 
 def mean_difference(evidence: Evidence, number: str) -> float:
-    """Mean D in the unit of measurement `number`: nats for those that are about logits whatever the task's metric is."""
+    """Mean D in the unit of measurement `number`: in nats if it is about logits whatever the task's metric."""
     return float((evidence.clean_in_logits if number in ABOUT_LOGITS else evidence.clean).mean())
 
 
@@ -116,8 +116,8 @@ def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " 
 def select_top(scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool) -> Bool[np.ndarray, "... head"]:
     """The k heads with the largest scores, ties to the lower (layer, head).
 
-    With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so there may be fewer than k:
-    filling up with tied heads in the order of their index would make any two methods agree.
+    With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so there may be fewer than k.
+    Filling up with tied heads by index would make any two methods agree.
     """
     chosen = top_k_mask(scores, k)
     return chosen & (scores > 0) if zero_is_nothing else chosen
@@ -141,9 +141,9 @@ def mean_kappa(selections: Bool[np.ndarray, "... rater head"]) -> Float[np.ndarr
 
 
 def covering(interval: Interval, estimate: float) -> Interval:
-    """`interval`, extended to hold `estimate`.
+    """`interval`, extended to include `estimate`.
 
     Resampling adds the noise of small effects a second time, so resampled agreement is too low and the interval may miss
-    the estimate. A lower end that is too low is conservative; the upper end must not lie below the estimate.
+    the estimate. A lower end that is too low is conservative, but the upper end must not lie below the estimate.
     """
     return min(interval[0], estimate), max(interval[1], estimate)

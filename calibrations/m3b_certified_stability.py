@@ -1,9 +1,9 @@
 """M3b: does each head of the circuit contribute, whatever prompts are drawn?
 
-The published rule "positive in 95 % of 80 % subsamples" amounts to t > 0.82, so it certifies a fifth of all heads that
-have no effect. The verdict tests each head against 2 % of the logit difference instead.
-"At least half of the heads" says nothing of the other half, so a second record asks that no claimed head be idle: an idle
-head among true ones costs no faithfulness, and no other calibration would notice it.
+The published rule "positive in 95 % of 80 % subsamples" amounts to t > 0.82, so it certifies a fifth of all heads without
+an effect. The verdict tests each head against 2 % of the logit difference instead.
+"At least half of the heads" says nothing about the other half, so a second record asks that no claimed head be idle. An
+idle head among true ones costs no faithfulness, and no other calibration would notice it.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ ALONE, BESIDE, CIRCUIT = (
     "alone, mean",
     "beside, mean",
     "out of the circuit, mean",
-)  # ways that are measured on every prompt
+)  # the ways measured on every prompt
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to knock the circuit's heads out: what each is worth by it, on the prompts at `places` of the split.
+    """One way to knock out the circuit's heads, and their effects by it on the prompts at `places` of the split.
 
-    `name` is "alone" (out of the whole model), "out of the circuit" or "beside" (out of the circuit beside the set that shows
-    the head best on discovery prompts), and the recipe.
+    `name` gives the recipe and where the head is taken out: "alone" (of the whole model), "out of the circuit", or "beside"
+    (of the circuit without the set that shows the head best on discovery prompts).
     """
 
     name: str
@@ -70,11 +70,11 @@ class Way:
 
 @dataclass(frozen=True)
 class HeadTests:
-    """Tests of every circuit head against m = min_effect_fraction x mean D, by every way of knocking it out.
+    """Tests of every circuit head against m = min_effect_fraction x mean D, for every way of knocking it out.
 
-    `share` [way head] is the effect over mean D, `error` its standard error. `outside` [way head] is the p of "|effect| > m"
-    (Bonferroni over two signs), `counts` the smallest of them times the number of ways. `idle` is the p of "|effect| < m by
-    every way" (intersection-union of two one-sided tests by each way, not yet corrected over heads).
+    `share` [way head] is the effect over mean D, `error` [way head] its standard error. `outside` [way head] is the p of
+    "|effect| > m" (Bonferroni over two signs), `counts` [head] the smallest over ways times their number. `idle` [head] is the
+    p of "|effect| < m in every way" (intersection-union of two one-sided tests for each way, not yet corrected over heads).
     """
 
     ways: tuple[str, ...]
@@ -93,7 +93,7 @@ class HeadTests:
         ]
 
     def under_one_recipe(self, recipe: str, alpha: float) -> list[int]:
-        """Places of the heads that are shown to count under this recipe and under no other."""
+        """Indices of the heads that are shown to count under this recipe and under no other."""
         own = np.array([name.endswith(f", {recipe}") for name in self.ways])
         if not own.any() or own.all():
             return []
@@ -104,13 +104,13 @@ class HeadTests:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """M3b.certified_stability and M3b.no_idle_heads.
 
-    Certified stability: share of circuit heads whose own effect is stable. Published: head certified if its mean
-    effect is positive in 95 % of 80 % subsamples; half of the heads certified. Verdict: a head counts if by some way of
-    knocking it out (`knock_outs`) its effect lies beyond 2 % of the mean logit difference, corrected over ways and signs; the
-    partial conjunction "at least half of the heads" for the circuit. So a head with a backup, or one that gates others and
-    matters under zero alone, counts as well.
+    Certified stability: share of circuit heads whose own effect is stable. Published: a head is certified if its mean
+    effect is positive in 95 % of 80 % subsamples; half of the heads must be. Verdict: a head counts if its effect exceeds 2 %
+    of the mean logit difference in some way of knocking it out (`knock_outs`), corrected over ways and signs. The circuit is
+    judged by the partial conjunction "at least half of the heads count". So a head with a backup counts, and so does one that
+    gates others and matters only under zero ablation.
 
-    No idle heads (no published rule): every head counts (pass), some head is idle (fail), see `HeadTests`.
+    No idle heads (no published rule): pass if every head counts, fail if some head is idle; see `HeadTests`.
     """
     certified = f"positive in {config['certified_from']:.0%} of subsamples"
     rule = f"at least {config['circuit_fraction']:g} of heads {certified}"
@@ -134,7 +134,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def subsample_counts(effects: Float[np.ndarray, "prompt head"], config: Mapping[str, Any]) -> list[int]:
-    """In how many seeded subsamples without replacement the mean effect of each head is above 0.
+    """For each head, the number of seeded subsamples without replacement in which its mean effect is above 0.
 
     Raises Insufficient("n_prompts") if a subsample would be empty.
     """
@@ -162,7 +162,7 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
 
 
 def _require(evidence: Evidence, config: Mapping[str, Any]) -> int:
-    """The number of claimed nodes, behind the preconditions of both records."""
+    """The number of claimed nodes, after checking the preconditions of both records."""
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     if (k := len(_claimed(evidence))) < config["minimum_heads"]:
@@ -197,7 +197,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _needed_under_zero_alone(evidence: Evidence, tests: HeadTests, config: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Heads that are shown to count under zero ablation alone: they hold a constant that others need, as a gate does."""
+    """Heads that are shown to count only under zero ablation: like a gate, they write a constant that others need."""
     places = tests.under_one_recipe("zero", config["alpha"])
     return {"needed_under_zero_alone": [_claimed(evidence)[place] for place in places]}
 
@@ -207,7 +207,7 @@ def _name(head: tuple[int, int]) -> str:
 
 
 def _claimed(evidence: Evidence) -> list[str]:
-    """What is judged, in the order of result 22: heads as "9.6"; of a claim that is not just heads, every node by name."""
+    """The judged nodes in the order of result 22: heads as "9.6", or every node by name if the claim is not just heads."""
     return list(map(_name, evidence.circuit_heads)) if evidence.heads_only else [n.name for n in evidence.claimed]
 
 
@@ -222,7 +222,7 @@ def head_labels(
 
 
 def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which this head would be shown to count at its present effect; None if its effect lies within the margin."""
+    """Prompts at which this head, at its present effect, would be shown to count; None if the effect is within the margin."""
     if verdict != "inconclusive":
         return None
     t = float(((np.abs(tests.share) - config["min_effect_fraction"]) / tests.error)[:, head].max())
@@ -233,11 +233,11 @@ def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Ma
 
 
 def _companions(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Each claimed head by 21, alone and at all positions; nothing for a claim without heads."""
+    """Each claimed head by measurement 21, alone and at all positions; empty for a claim without heads."""
     if not evidence.circuit_heads:
         return {}
     effects = (evidence.head_effect(*EFFECT) * evidence.expected_sign)[:, evidence.in_circuit]
-    # Contrast with the threshold: the uncertainty of mean D is then part of the test.
+    # The threshold is subtracted per prompt, so the test includes the uncertainty of mean D.
     test = mean_test(effects - config["min_effect_fraction"] * evidence.clean[:, None], evidence.clusters)
     labels = head_labels(effects, test, evidence, config)
     mean_clean = float(evidence.clean.mean())
@@ -267,12 +267,12 @@ def _companions(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def knock_outs(evidence: Evidence) -> list[Way]:
-    """What each circuit head is worth by every way that was measured.
+    """The effect of each circuit head in every way that was measured, in the unit of D.
 
     Alone: D - LD(head mean-ablated), from 21. Out of the circuit: F(C) - F(C without the head). Beside: F(C without K) -
-    F(C without K and the head), K the set of other circuit heads that shows it best on discovery prompts, as a head with a
-    backup seems worth nothing alone. Then alone and out of the circuit under every other recipe of 22, on fewer prompts.
-    21 has no MLPs and no positions, so of a claim with some, every node is alone under the primary recipe as under the others.
+    F(C without K and the head), where K is the set of other circuit heads that shows the head best on discovery prompts: alone,
+    a head with a backup seems to have no effect. Then alone and out of the circuit under every other recipe of 22, on fewer
+    prompts. 21 has no MLPs and no positions, so a claim with some takes "alone" from 22 under the primary recipe too.
     Raises Insufficient("not_run") without 22.
     """
     minimality = evidence.data("22")
@@ -300,7 +300,7 @@ def knock_outs(evidence: Evidence) -> list[Way]:
 
 
 def head_tests(evidence: Evidence, config: Mapping[str, Any]) -> HeadTests:
-    """Cluster-robust one-sided t tests of effect - m and effect + m, prompt by prompt, by every way."""
+    """Cluster-robust one-sided t tests of effect - m and effect + m per prompt, for every way."""
     ways = knock_outs(evidence)
     share, error, outside, within = [], [], [], []
     for way in ways:

@@ -1,11 +1,13 @@
 """M93 multiple comparisons: do the significant results survive the number of tests made?
 
-Published value: share of nominally significant results that stay significant under Benjamini-Hochberg, over approximate
-p-values of all numbered results: of a value against its baseline where a record has both, otherwise of its published verdict.
-These are used for nothing else. The verdict rests on the p-values that the calibrations themselves stand behind; a verdict is
-no p-value there, and M93 never reads its own records. Gates joined by AND need no correction among themselves (the largest p
-is the p of "all hold"); multiplicity is paid across circuits and tasks, by Benjamini-Yekutieli, because equivalence and
-superiority tests on the same prompts need not be positively dependent.
+Published value: share of nominally significant results that stay significant under Benjamini-Hochberg. It uses approximate
+p-values of all numbered results: of a value against its baseline if a record has both, otherwise of its published verdict.
+These are used for nothing else.
+
+The verdict rests on the p-values that the calibrations themselves report, never on verdicts, and M93 does not read its own
+records. Gates joined by AND need no correction among themselves: the largest p is the p of "all hold". Multiplicity is
+corrected across circuits and tasks, by Benjamini-Yekutieli, because equivalence and superiority tests on the same prompts need
+not be positively dependent.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ INPUTS: tuple[str, ...] = ()  # reads the records of the other calibrations, no 
 NODES = "Whatever the records that it reads count."
 
 RULE = "share of nominally significant results that survive BH > {threshold_survival}"
-UNNUMBERED = "P."  # the preconditions: ours, in no numbered result
+UNNUMBERED = "P."  # the preconditions, which are ours and in no numbered result
 OWN_PREFIX = f"{ID}."
 METHODS = ("bonferroni", "holm", "bh", "by")
 
@@ -37,10 +39,10 @@ def calibrate(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> lis
     """M93.multiple_comparisons over the record dicts of all other calibrations of one circuit.
 
     Published: share of the approximate p-values below 0.05 (`approximate`) that are still at most 0.05 after
-    Benjamini-Hochberg; above 0.5. Verdict: p of "every gate holds", the largest p of the gates (of alternatives, their number
-    times the smallest). pass below 0.05, otherwise inconclusive, since a large p contradicts no gate; insufficient if a gate
-    that should have a p-value has none. Where a gate has failed the largest p is its own, so there is no verdict but
-    `follows_from` with the gates that failed.
+    Benjamini-Hochberg; above 0.5. Verdict: p of "every gate holds", the largest p of the gates (k alternatives enter with k
+    times their smallest p). pass below 0.05, otherwise inconclusive, since a large p contradicts no gate; insufficient if a
+    gate that should have a p-value has none. If a gate has failed, the largest p is that gate's, so the verdict is
+    insufficient (`follows_from`) and names the failed gates.
     """
     tests, published = _tests(records), approximate(records, config)
     return [
@@ -98,9 +100,9 @@ def calibrate_global(
 def approximate(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The published tests, in order of metric: {"metric", "gating", "p", "p_kind"} for every record of a numbered result.
 
-    p is the two-sided normal one of value = baseline with the standard error of the interval's width, of records with a value
-    and a baseline; `verdict_p` of the published verdict of the others. Records without either are no tests. For the published
-    value alone: half the verdicts are no tests of a null hypothesis, and the interval need not be symmetric.
+    For records with a value and a baseline, p is the two-sided normal p of value = baseline, with the standard error from the
+    interval's width; for the others it is `verdict_p` of the published verdict. Records without either are no tests. Use these
+    for the published value only: half of the verdicts test no null hypothesis, and the interval need not be symmetric.
     """
     tests = []
     for record in _others(records):
@@ -118,7 +120,7 @@ def _approximate_p(record: StoredRecord, config: Mapping[str, Any]) -> tuple[flo
         try:
             return approximate_p(pair["value"], pair["baseline"], (low, high)).p, "approx: value against baseline"
         except Insufficient:
-            pass  # an interval of no width has no standard error: the verdict is all there is
+            pass  # an interval of no width has no standard error, so only the verdict is left
     return None if verdict == "none" else (config["verdict_p"][verdict], "approx: published verdict")
 
 
@@ -157,13 +159,13 @@ def _published(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) ->
 
 
 def _gates(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> dict[str, StoredRecord]:
-    """Records that some tier asks to pass: the gating ones, and the alternatives, of which some gate nothing alone."""
+    """Records that some tier asks to pass: the gating ones and all alternatives, some of which do not gate alone."""
     either = {metric for group in config["alternatives"] for metric in group}
     return {record["metric"]: record for record in records if record["gating"] or record["metric"] in either}
 
 
 def _failed(gates: Mapping[str, StoredRecord], config: Mapping[str, Any]) -> list[str]:
-    """Gates that failed; of alternatives only where every one that was judged did."""
+    """Gates that failed; alternatives only if all of them that were judged failed."""
     failed = {metric for metric, record in gates.items() if record["verdict"] == "fail"}
     for group in config["alternatives"]:
         judged = [metric for metric in group if metric in gates and gates[metric]["verdict"] != "insufficient"]
@@ -173,7 +175,7 @@ def _failed(gates: Mapping[str, StoredRecord], config: Mapping[str, Any]) -> lis
 
 
 def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[str]:
-    """Gates that should have a p-value and have none; of alternative gates one p-value is enough."""
+    """Gates that should have a p-value and have none; for alternatives, one p-value is enough."""
     gates = {metric: _p_value(record) for metric, record in _gates(records, config).items()}
     without = {metric for metric, p in gates.items() if p is None} - set(config["no_test"])
     for group in config["alternatives"]:
@@ -183,7 +185,7 @@ def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> lis
 
 
 def _conjunction(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> dict[str, Any]:
-    """p of "every gate of this circuit holds": pass below alpha. A failed gate or one without p leaves it undecided."""
+    """p of "every gate of this circuit holds": pass below alpha. Raises Insufficient if a gate failed or has no p."""
     failed = _failed(_gates(records, config), config)
     if failed:
         raise Insufficient("follows_from", ", ".join(failed))
@@ -207,14 +209,14 @@ def _conjunction(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> 
 
 
 def _reason(records: Sequence[StoredRecord], untested: Sequence[str]) -> str:
-    """Why gates have no p-value: the reason of the first, but not_run if one of them was not run or gives no reason."""
+    """Why gates have no p-value: the reason of the first, or not_run if one was not run or gives no reason."""
     own = [record for record in records if record["metric"] in untested and record["verdict"] == "insufficient"]
     given = [reason.partition(":")[0] for record in own for reason in record["reasons"][:1]]
     return given[0] if len(given) == len(untested) and "not_run" not in given else "not_run"
 
 
 def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: every circuit's p survives BY; fail: the correction takes a circuit away."""
+    """pass: every circuit's p survives BY; fail: some circuit is significant alone but not under BY; else inconclusive."""
     if len(certificates) < config["min_tests"]:
         raise Insufficient("n_tasks", f"{len(certificates)} circuits; at least {config['min_tests']} are needed")
     found = _adjusted(certificates, config)

@@ -1,9 +1,9 @@
 """M98: does faithfulness depend on how the other heads are ablated (zero, mean, resample)?
 
 E1b asks the same of zero, mean and noise (`calibrations.e1b_method_invariance`): one criterion with four
-methods. Beside it, in the companions, each role is knocked out of the model as a group. A backup that is active only while
-the role is silent stands in for it under zero ablation, and does not under a recipe that leaves the role a typical output.
-That decides nothing: the same heads under other role labels would get another verdict. P.completeness asks without labels.
+methods. In the companions, each role is knocked out of the model as a group. A backup that is active only while the role is
+silent stands in for it under zero ablation, but not under a recipe that leaves the role a typical output. This does not
+affect the verdict, since the same heads under other role labels would give another result. P.completeness asks without labels.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def published_divergence(evidence: Evidence, config: Mapping[str, Any]) -> float:
-    """max - min of theta over the methods, each a ratio of means. A missing method raises not_run, with the rest shown."""
+    """max - min of theta over the methods, each a ratio of means. Raises Insufficient("not_run") if a method is missing,
+    with the divergence of the others."""
     return divergence({method: _theta(evidence, method) for method in config["methods"]})
 
 
@@ -83,7 +84,7 @@ def _theta(evidence: Evidence, method: str) -> float | None:
 
 
 def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sound half of M98 and E1b: equivalence of all methods of `config`, in pairs on shared resamples."""
+    """The verdict of M98 and E1b: equivalence of every two methods of `config`, on shared resamples."""
     methods, margin = config["methods"], config["max_divergence"]
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
@@ -137,8 +138,7 @@ def _verdict(intervals: list[Interval], margin: float) -> Verdict:
 def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[str, dict[str, Any]]:
     """Difference of faithfulness of every two methods: estimate, intervals, p of both one-sided tests.
 
-    `ci90` is the pair's own, which its two tests are judged by; `together` holds for all pairs at once, as is needed for
-    the largest.
+    `ci90` is pointwise and decides the pair's two tests; `together` is simultaneous over all pairs, as the largest needs.
     """
     intact = np.stack([evidence.ablated("circuit", method) for method in methods])
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
@@ -161,7 +161,7 @@ def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[
 
 
 def _needs(pairs: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which all one-sided tests would have the target power at the differences seen."""
+    """Prompts at which all one-sided tests would have the target power at the observed differences."""
     rooms = [(config["max_divergence"] - abs(pair["difference"]), pair["standard_error"]) for pair in pairs.values()]
     if min(room for room, _ in rooms) <= 0:
         return None
@@ -190,7 +190,7 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], pairs: Mapping[st
 
 
 def _draw_sd(evidence: Evidence, method: str) -> float:
-    """SD of faithfulness over the draws of one method: its own noise."""
+    """SD of faithfulness over the draws of one method, that is its Monte Carlo noise."""
     return float((evidence.draws("circuit", method).sum(axis=1) / evidence.clean.sum()).std(ddof=1))
 
 
@@ -208,7 +208,7 @@ def _normalised(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
-    """Friedman test of the linearised scores over methods: whether they differ at all, however little."""
+    """Friedman test of the linearised scores over methods: do they differ at all, however little?"""
     scores = [ratio_of_means(evidence.ablated("circuit", method), evidence.clean).scores for method in methods]
     if all(np.array_equal(scores[0], other) for other in scores[1:]):
         return {"insufficient": "zero_variance: the methods agree exactly"}
@@ -220,15 +220,15 @@ def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
 
 
 def backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Whether something outside stands in for a role: one table row for each role, with its verdict.
+    """Whether something outside a role stands in for it: one table row per role, with its verdict.
 
-    kept[method] = sum LD(model without the role) / sum D, clipped to [0, 1], since below 0 the answer is reversed and above 1
-    exaggerated. `excess` is the smallest difference between kept under zero and kept under another of `knockout_methods`.
-    fail: the 90 % interval of every difference lies above the margin (intersection-union). pass: one difference lies below
-    it, with Bonferroni over the methods, because a bootstrap of the smallest of equal differences is biased (it passed such
-    ties in 15 %). `excess_90` holds the two bounds. Only a positive excess speaks for a backup: zero may keep less than a
-    mean because it removes a constant. Means by position are left out, since they reveal the position of the repeated
-    name. Raises Insufficient("not_run").
+    kept[method] = sum LD(model without the role) / sum D, clipped to [0, 1] for differences, since below 0 the answer is
+    reversed and above 1 it is exaggerated. `excess` is the smallest of kept under zero minus kept under another of
+    `knockout_methods`. fail: the 90 % interval of every difference lies above the margin (intersection-union). pass: one
+    difference lies below it, with Bonferroni over the methods, because a bootstrap of the smallest of equal differences is
+    biased (it passed such ties in 15 % of cases). `excess_90` has the two bounds. Only a positive excess indicates a backup:
+    zero may keep less than a mean because it removes a constant. Means by position are left out, since they reveal the
+    position of the repeated name. Raises Insufficient("not_run") without the knock-outs.
     """
     methods, margin = config["knockout_methods"], config["max_divergence"]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
@@ -250,7 +250,7 @@ def backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str
 
 
 def _differences(kept: Float[np.ndarray, "... method"]) -> Float[np.ndarray, "... other"]:
-    """Kept under the first method minus kept under each other, each held between 0 and 1."""
+    """Kept under the first method minus kept under each other method, both clipped to [0, 1]."""
     share = np.clip(kept, 0.0, 1.0)
     return share[..., :1] - share[..., 1:]
 

@@ -1,4 +1,4 @@
-"""How numbers are written for people: one rule for tables of verdicts, one for figures and what stands below them."""
+"""How numbers are written for people: one rule for tables of verdicts, one for figures and their captions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def number(value: float) -> str:
-    """Two decimals, three for what is smaller than a tenth, two digits for what is smaller still."""
+    """Two decimals, three below 0.1, two significant digits below 0.001."""
     if abs(value) >= 0.1 or value == 0:
         return f"{value:.2f}"
     return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"

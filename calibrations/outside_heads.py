@@ -1,15 +1,15 @@
 """P.outside: do heads that the claim leaves out matter?
 
-Over N (see `claim_completeness`), for heads o outside the claim, under the mean, resample and the primary recipe:
+For heads o outside the claim, over N (see `claim_completeness`), under the mean, the resample and the primary recipe:
 
     [F(M) - F(M without o)] / N       what the model loses without o                     limit .10
     [F(C and o) - F(C)] / N           what adding o to the circuit changes               limit .10
     the same two of the worst set of up to three heads that a greedy search finds        limit .10
     the same two of all heads with a positive effect, and of all with a negative one     limit .20
 
-The search and the signs are of prompts that no verdict reads. Two outside heads that cancel, or one that replaces a claimed
-head, leave faithfulness at 1 and are seen here. Heads that oppose the answer make N small, which makes the limits strict
-there, and N is never more than D, so they are nowhere lax.
+The greedy search and the signs use prompts that no verdict reads. Two outside heads that cancel, or one that replaces a
+claimed head, leave faithfulness at 1 but are seen here. Heads that oppose the answer make N small and thus the limits strict.
+N never exceeds D, so the limits are never lax.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SIDES = {"model": "the model loses", "circuit": "the circuit changes by"}
 class OutsideGroup:
     """Outside heads taken together on one side under one recipe. `kind`: head, greedy, positive or negative.
 
-    `effect` is what they do by prompt, `normal` N by prompt.
+    `effect` [prompt] is their effect, `normal` [prompt] is N, both in the unit of D.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class OutsideGroup:
     heads: Sequence[Sequence[int]]
     effect: Float[np.ndarray, " prompt"]
     normal: Float[np.ndarray, " prompt"]
-    nodes: Sequence[str] = ()  # all by name, where some are no heads or parts
+    nodes: Sequence[str] = ()  # all by name, if some are MLPs or parts of nodes
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _outside(evidence: Evidence) -> int:
-    """How many nodes are outside the claim, those of which a part is claimed included."""
+    """Number of nodes outside the claim, including those of which only a part is claimed."""
     whole = {node.whole for node in evidence.claimed if not node.position}
     return evidence.in_scope - len(whole)
 
@@ -135,7 +135,7 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
 
 
 def _single(stored: OutsideHeads) -> list[tuple[str, list[Head], list[str]]]:
-    """(kind, as heads, by name) of every outside node by itself; names only where some are no heads or parts."""
+    """(kind, heads, names) of every single outside node; names only if some nodes are MLPs or parts."""
     if "nodes" not in stored:
         return [("head", [(layer, head)], []) for layer, head in stored["heads"]]
     kinds = {"L": "head", "M": "mlp"}
@@ -151,9 +151,9 @@ def _sentence(group: OutsideGroup, share: float) -> str:
 def _table(
     groups: Sequence[OutsideGroup], found: Shares, over_wordings: Callable[[OutsideGroup], Any]
 ) -> list[dict[str, Any]]:
-    """The groups with the largest effects, each kind apart, so that sets do not crowd out single heads.
+    """The groups with the largest effects, for each kind separately, so that sets do not crowd out single heads.
 
-    `over_wordings` gives a group's interval with wordings drawn too.
+    `over_wordings` gives a group's interval with wordings as the sampling units.
     """
     rows = []
     for kind in ("head", "mlp", "greedy", "positive", "negative"):

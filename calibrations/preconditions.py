@@ -35,14 +35,14 @@ from calibrations.statistics import (
 
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
 NO_RULE = "no published threshold"
-SAME_CIRCUIT = 1e-5  # a random draw may be the circuit itself, run in another batch: rounding must not part them
+SAME_CIRCUIT = 1e-5  # a random draw may be the circuit itself, run in another batch: rounding must not tell them apart
 
 
 @dataclass(frozen=True)
 class RankAmongRandom:
     """Faithfulness of the circuit and of the random circuits on the prompts that the random circuits ran on.
 
-    `p` is the +1 rank p of the circuit among them, `floor` the smallest p that so many circuits can give.
+    `p` is the +1 rank p of the circuit among them, `floor` the smallest p that this number of circuits can give.
     """
 
     theta: float
@@ -55,7 +55,7 @@ class RankAmongRandom:
 def resamples(evidence: Evidence, config: Mapping[str, Any], n_resamples: int) -> Int[np.ndarray, "resample prompt"]:
     """The shared bootstrap counts: clusters drawn within their template.
 
-    Same seed and prompts in every calibration, so the joint law of all statistics is kept.
+    Every calibration uses the same seed and prompts, so all statistics keep their joint distribution.
     """
     return bootstrap_counts(
         len(evidence.clean),
@@ -72,20 +72,20 @@ def sizes(evidence: Evidence, **others: int) -> dict[str, int]:
 
 
 def on_distribution(evidence: Evidence) -> tuple[str, ...]:
-    """The recipes that a supported claim answers to: its primary one, and resample, which stays on the model's distribution."""
+    """The recipes that tier 2 asks about: the claim's primary one, and resample, which stays on the model's distribution."""
     return tuple(dict.fromkeys((evidence.primary_recipe, "resample")))
 
 
 def about_the_outside(evidence: Evidence) -> tuple[str, ...]:
-    """The recipes under which heads outside the claim are judged: its primary one, the mean and resample.
+    """The recipes under which heads outside the claim are judged: the claim's primary one, mean and resample.
 
-    A claim chooses its primary recipe, and no later tier asks of P.outside what a claim under resample would leave out.
+    The mean is always among them: a claim chooses its primary recipe, and no later tier asks P.outside again.
     """
     return tuple(dict.fromkeys((evidence.primary_recipe, PRIMARY, "resample")))
 
 
 def every_recipe(evidence: Evidence) -> tuple[str, ...]:
-    """The recipes that are always run, and the claim's primary one where that is none of them."""
+    """The recipes that are always run, and the claim's primary one if it is not among them."""
     return tuple(dict.fromkeys((*METHODS, evidence.primary_recipe)))
 
 
@@ -104,12 +104,12 @@ def require_behaviour(evidence: Evidence, config: Mapping[str, Any]) -> None:
 def faithfulness(
     evidence: Evidence, config: Mapping[str, Any], subset: str = "circuit", method: str = PRIMARY
 ) -> Ratio:
-    """theta = sum F / sum D with only `subset` intact under `method`, behind the denominator gate."""
+    """theta = sum F / sum D with only `subset` intact under `method`. Raises as `reportable_ratio`."""
     return _ratio(evidence.ablated(subset, method), evidence, config)
 
 
 def normalised_faithfulness(evidence: Evidence, method: str = PRIMARY) -> float:
-    """(sum F - sum F_0) / (sum D - sum F_0), F_0 with every head ablated: 0 is what no heads at all achieve.
+    """(sum F - sum F_0) / (sum D - sum F_0), F_0 with every head ablated, so 0 is the model without any head.
 
     Raises Insufficient("denominator") if ablating every head costs nothing.
     """
@@ -129,11 +129,11 @@ def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any])
 
 
 def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RankAmongRandom:
-    """Faithfulness of the circuit among random circuits of its size and layer profile (or size), on the same prompts.
+    """Faithfulness of the circuit among random circuits of its size and layer profile (or size only), on the same prompts.
 
-    p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but at least one over the number of such circuits, since a repeated
-    draw is no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and whatever the ratio
-    raises on those prompts.
+    p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but at least 1 / (number of distinct such circuits), since a repeated
+    draw is no new evidence. Raises Insufficient("min_p_unreachable") if no such p can reach alpha, and whatever the ratio on
+    those prompts raises.
     """
     _, index = evidence.random_circuits
     clean, clusters = evidence.clean[index], evidence.clusters[index]
@@ -173,8 +173,8 @@ def random_faithfulness(evidence: Evidence) -> Float[np.ndarray, " circuit"]:
 
 
 def matching_circuits(evidence: Evidence) -> int:
-    """How many sets have the circuit's number of heads in each layer, of MLPs, and of nodes at each position: the size of
-    the random-circuit null. Of heads in all layers together, where random circuits were drawn so.
+    """Size of the random-circuit null: sets with the circuit's number of heads in each layer, of MLPs, and of nodes at each
+    position. Where random circuits do not match the layers, only the total number of heads counts.
     """
     layers = evidence.layers if evidence.matched_by_layer else np.zeros_like(evidence.layers)
     inside = np.bincount(layers, minlength=evidence.n_layers)
@@ -185,7 +185,7 @@ def matching_circuits(evidence: Evidence) -> int:
 
 
 def _arrangements(evidence: Evidence) -> int:
-    """In how many ways the claimed positions can be dealt among the heads of each layer (of all) and among the MLPs."""
+    """Number of ways to assign the claimed positions to the heads of each layer (or of all layers) and to the MLPs."""
     positions: dict[tuple[str, int, int], tuple[str, ...]] = {}
     for node in evidence.claimed:
         positions[node.whole] = (*positions.get(node.whole, ()), node.position)
@@ -201,8 +201,8 @@ def _arrangements(evidence: Evidence) -> int:
 def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
     """Raises Insufficient("not_faithful") for a circuit that does nothing.
 
-    Faithfulness (primary recipe) must reach `min_faithfulness`, as the plain ratio and with the all-ablated floor taken
-    off, and lie above the random circuits (p < alpha). Raises as `require_behaviour` and `random_circuits`.
+    Faithfulness (primary recipe) must reach `min_faithfulness`, both as the plain ratio and normalised by the all-ablated
+    floor, and lie above the random circuits (p < alpha). Raises as `require_behaviour` and `random_circuits`.
     """
     require_behaviour(evidence, config)
     theta, above_floor = faithfulness(evidence, config).value, normalised_faithfulness(evidence)
@@ -218,7 +218,7 @@ def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """Gating records: behaviour, denominator, faithfulness (on the distribution, and under every recipe), random circuits."""
+    """Gating records: behaviour, denominator, faithfulness (`on_distribution`, and under every recipe), random circuits."""
     parts = {
         "P.behaviour": _behaviour,
         "P.denominator": _denominator,
@@ -262,9 +262,9 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def absence(evidence: Evidence, config: Mapping[str, Any]) -> str | None:
-    """What to say after the model's name if it lacks the behaviour; None if P.behaviour passes or cannot be judged.
+    """A predicate for the model's name if it lacks the behaviour; None if P.behaviour passes or cannot be judged.
 
-    Reads measurement 01 alone, so that it can be asked before anything else is measured.
+    Reads only measurement 01, so it can be called before anything else is measured.
     """
     try:
         found = _behaviour(evidence, config)
@@ -283,7 +283,7 @@ def _at(test: TTest, level: float) -> Interval:
 
 
 def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """t of mean(D): below 3 a ratio over D too often has no bounded interval."""
+    """t of mean(D): below 3, the interval of a ratio over D is unbounded too often."""
     ratio = ratio_of_means(evidence.clean, evidence.clean, evidence.clusters)
     t, minimum = ratio.denominator_t, config["min_denominator_t"]
     if t < minimum:
@@ -298,7 +298,7 @@ def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
 
 
 def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
-    """Faithfulness under every ablation recipe in each bootstrap resample of the clusters, all of the same prompts."""
+    """Faithfulness under every ablation recipe in each bootstrap resample of the clusters; recipes share the resamples."""
     counts = resamples(evidence, config, config["bootstrap_resamples_p"])
     return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in every_recipe(evidence)}
 
@@ -306,8 +306,8 @@ def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Flo
 def _faithfulness(evidence: Evidence, config: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     """Faithfulness two-sided under each of `methods`: every 90 % interval inside [0.8, 1.2].
 
-    The gate is the intersection over recipes, so it needs no correction: it passes if all pass, fails if one lies
-    wholly outside. The estimate shown is the primary recipe's; `companions` has the others.
+    The gate is the intersection over recipes, so it needs no correction: it passes if all pass and fails if one lies
+    wholly outside. The estimate is that of the primary recipe; `companions` has the others.
     """
     require_behaviour(evidence, config)
     every, primary = recipe_draws(evidence, config), evidence.primary_recipe

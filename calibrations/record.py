@@ -11,18 +11,18 @@ from calibrations.statistics import Insufficient, Interval
 Verdict = Literal["pass", "fail", "inconclusive", "insufficient"]
 PublishedVerdict = Literal["pass", "fail", "none"]  # none: the published wording states no threshold
 
-SMALLEST_P = 1e-300  # no test has p = 0; below this a float says no more
+SMALLEST_P = 1e-300  # no test has p = 0, and floats below this underflow soon
 
 
 @dataclass(frozen=True)
 class Record:
     """One published metric of one calibration.
 
-    `published_value`, `published_rule` and `published_verdict` are the published definition on the point estimate,
+    `published_value`, `published_rule` and `published_verdict` apply the published definition to the point estimate,
     nothing else. `estimate` with `ci90` / `ci95` and `verdict` come from an interval or a valid test; only
-    `verdict` may gate a tier, and only if `gating`. `reasons` explains every verdict other than pass, first word one
-    of the reasons of `calibrations.statistics.Insufficient` when the verdict is insufficient. `p` is the p-value
-    that the calibration can stand behind (None if it has none) and `p_kind` says how it was obtained.
+    `verdict` may gate a tier, and only if `gating`. `reasons` explains every verdict other than pass; if the verdict is
+    insufficient, the first word is a reason of `calibrations.statistics.Insufficient`. `p` is the valid p-value of the
+    calibration (None if it has none), and `p_kind` says how it was obtained.
     """
 
     metric: str
@@ -62,7 +62,7 @@ def decide_above(interval: Interval, threshold: float) -> Verdict:
 
 
 def decide_below(interval: Interval, threshold: float) -> Verdict:
-    """Verdict for "the quantity is under `threshold`": the mirror image of `decide_above`."""
+    """Verdict for "the quantity is below `threshold`": the mirror image of `decide_above`."""
     low, high = interval
     return decide_above((-high, -low), -threshold)
 
@@ -73,7 +73,7 @@ def worst_of(*verdicts: Verdict) -> Verdict:
 
 
 J = TypeVar("J", bound="Judged")
-DESCRIPTIVE = "descriptive"  # first word of the reason of a record that is reported and never judged
+DESCRIPTIVE = "descriptive"  # first word of the reason in a record that is reported and never judged
 
 
 class Judged(Protocol):
@@ -90,13 +90,13 @@ class Judged(Protocol):
 
 
 def deciding(records: Sequence[J]) -> list[J]:
-    """The records that a calibration's verdict is the worst of: the gating ones, or the judged ones if none gates."""
+    """The records that decide a calibration's verdict: the gating ones, or all judged ones if none gates."""
     judged = [record for record in records if not " ".join(record.reasons).startswith(DESCRIPTIVE)] or list(records)
     return [record for record in judged if record.gating] or judged
 
 
 def overall(records: Sequence[Record]) -> Verdict:
-    """The verdict of a calibration, the worst of its `deciding` records: fail, insufficient, inconclusive, pass."""
+    """The verdict of a calibration: the worst of its `deciding` records, in the order fail, insufficient, inconclusive, pass."""
     verdicts = [record.verdict for record in deciding(records)]
     return next(verdict for verdict in ("fail", "insufficient", "inconclusive", "pass") if verdict in verdicts)
 
@@ -121,10 +121,10 @@ def judge(
 ) -> Record:
     """One record from its two independent halves.
 
-    `published` computes the published value and verdict, `decide` the sound ones (a mapping of Record fields with
-    `verdict`). Either may raise Insufficient: the published half then has no value and no verdict, the sound half
-    the verdict insufficient with its reason. No other exception is caught: a bug never becomes a verdict.
-    `common` are Record fields that hold whatever happens (n, gating, companions).
+    `published` computes the published value and verdict. `decide` computes the fields of the inferential half, `verdict`
+    among them. Either may raise Insufficient: the published half then has no value and no verdict, and the inferential half
+    has the verdict insufficient with its reason. No other exception is caught, so a bug never becomes a verdict.
+    `common` are Record fields that do not depend on either half (n, gating, companions).
     """
     try:
         seed = published()

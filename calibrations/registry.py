@@ -1,4 +1,4 @@
-"""Every calibration, under the identifier by which it was published; found by itself, in the order of the numbers.
+"""Every calibration by its published identifier; modules are found automatically, in the order of their numbers.
 
 A module of this folder is a calibration if its name begins with an identifier: `c13_measurement_invariance`, `e1b_...`. Each
 defines
@@ -9,7 +9,7 @@ defines
     INPUTS                 numbers of the measurements that it reads
     calibrate(evidence, config) -> its records
 
-and, if it likes, NODES: what it does with MLPs and positions of a claim, in a sentence for its page and its first record.
+and optionally NODES: how it treats MLPs and positions of a claim, in a sentence for its page and its first record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import registries
 import results_io
 
 IDENTIFIED = re.compile(r"[a-z]+\d+[a-z]?_", re.IGNORECASE)  # how the name of a calibration's module begins
-PRECONDITIONS = "P"  # number of the result that every certificate begins with
+PRECONDITIONS = "P"  # number of the result with which every certificate begins
 REQUIRED = {
     "ID": 'its identifier, for example ID = "C13"',
     "NUMBER": 'the number of its result, for example NUMBER = "13"',
@@ -35,7 +35,7 @@ REQUIRED = {
 
 
 def _find() -> dict[str, ModuleType]:
-    """All calibrations by ID, in the order of their numbers. UserError for one that is not named after its ID."""
+    """All calibrations by ID, in the order of their numbers. Raises UserError for a module not named after its ID."""
     modules = registries.modules_of(
         calibrations.__name__, calibrations.__path__, REQUIRED, IDENTIFIED.match, unique=("ID", "NUMBER")
     )

@@ -1,10 +1,10 @@
-"""The rules that a certificate is made by, settings and code, against those that were released.
+"""Compares the rules behind a certificate, settings and code, with the released rules.
 
-Rules are whatever decides a verdict, whichever circuit is claimed: the settings of calibrations, certificate, measurements and
-prompts, the seed that draws the prompts, what a task's own settings make of them, how far engines may differ, and the code of
-calibrations, recipes, engine and measurements. Free, because they only choose what is certified: task, model, circuit.
-`released_rules.json` holds the released rules; scripts/release_rules.py writes it. This finds changes. It does not find a
-forger, who releases rules of their own and calls them by a number.
+Rules are all that decides a verdict independently of the claimed circuit: the settings of calibrations, certificate,
+measurements and prompts, the seed that draws the prompts, a task's own settings, how far engines may differ, and the code of
+calibrations, recipes, engine and measurements. Task, model and circuit are free, because they only choose what is certified.
+`released_rules.json` holds the released rules; scripts/release_rules.py writes it. The comparison finds changes. It cannot
+detect a forger who releases rules of their own under a version number.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from results_io import UserError
 RELEASED: Final = Path(__file__).with_name("released_rules.json")
 SCRIPT: Final = "python -m scripts.release_rules"
 SETTINGS: Final = ("calibration", "certificate", "measurement", "prompts", "seed", "task", "engine.tolerance")
-FREE: Final = (  # what is certified; of rows from a file also how they become prompts, which the prompts' digest holds
+FREE: Final = (  # what is certified; for rows from a file also how they become prompts, which the prompts' digest covers
     *("task.name", "task.group", "task.path", "task.dataset", "task.subset", "task.part", "task.columns"),
     *("task.companions", "task.align", "task.chat", "task.space", "task.foil"),
 )
 TEMPLATES, REFERENCE, MORE = "prompts.templates", "prompts.reference", "more"
-CODE: Final = "code "  # what a difference of code begins with, before the file
+CODE: Final = "code "  # prefix of a difference of code, before the file
 TASKS: Final = "circuits/tasks/"
-ABSENT: Final = "absent"  # what a difference says of a side that has no such setting or file
+ABSENT: Final = "absent"  # value in a difference if one side lacks the setting or file
 VERSION: Final = re.compile(r'^  "version": "(\d+)\.(\d+)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class RuleDifference:
-    """A setting ("prompts.evaluation"), or a file of code ("code calibrations/record.py": digests), and its released value."""
+    """A setting ("prompts.evaluation") or file of code ("code calibrations/record.py", as digests) and its released value."""
 
     key: str
     value: Any
@@ -57,7 +57,7 @@ class Rules:
 
     @property
     def sha256(self) -> str:
-        """The one digest over both."""
+        """One digest over both."""
         return results_io.sha256(asdict(self))
 
     def differences(self, released: Rules) -> tuple[RuleDifference, ...]:
@@ -75,8 +75,8 @@ class Rules:
         )
 
     def _asks_more(self, key: str, released: Any) -> bool:
-        """True for the larger grammar of wordings, which is released beside the default one because tier 4 may need it, and
-        for the larger number of reference prompts that it takes."""
+        """True for the larger grammar of wordings and for the larger number of reference prompts that it takes. Both are
+        released beside the defaults, because tier 4 may need them."""
         if self.settings.get(TEMPLATES) != MORE:
             return False
         value = self.settings.get(key)
@@ -86,7 +86,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Release:
-    """Released rules. `tasks`: {task: settings that its own file sets otherwise, "absent" for one that it has not}."""
+    """Released rules. `tasks`: {task: settings in which its own file differs, "absent" for one that it lacks}."""
 
     version: str
     rules: Rules
@@ -104,7 +104,7 @@ class Release:
 
     @property
     def text(self) -> str:
-        """The file: one setting and one file of code a line, so that a change of rules can be read in the history."""
+        """The text of the file, one setting or file of code per line, so that the history shows each change of rules."""
         document = {"version": self.version, "sha256": self._sha256, **self.content}
         return "{\n" + ",\n".join(f"  {json.dumps(key)}: {_lines(value)}" for key, value in document.items()) + "\n}\n"
 
@@ -114,7 +114,7 @@ class Release:
 
     @classmethod
     def read(cls) -> Self:
-        """The released rules. UserError if their file cannot be read, or if it was edited by hand."""
+        """The released rules. Raises UserError if their file cannot be read or was edited by hand."""
         path, remedy = RELEASED, f"restore the file, or release rules anew: {SCRIPT}"
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
@@ -131,7 +131,7 @@ class Release:
 
 @dataclass(frozen=True)
 class Standing:
-    """How the rules of a certificate stand to the release `version`; None of a certificate that says nothing of its rules."""
+    """How the rules of a certificate compare with the release `version`; None if the certificate does not record its rules."""
 
     version: str | None = None
     sha256: str | None = None
@@ -139,7 +139,7 @@ class Standing:
 
     @classmethod
     def read(cls, certificate: Mapping[str, Any]) -> Self:
-        """The standing that a stored certificate says, or its entry in summary.json."""
+        """The standing recorded in a stored certificate or in its entry in summary.json."""
         stored = certificate.get("rules") or {"version": None, "sha256": None, "differences": ()}
         return cls(stored["version"], stored["sha256"], tuple(RuleDifference(**one) for one in stored["differences"]))
 
@@ -159,7 +159,7 @@ class Standing:
 
     @property
     def lines(self) -> list[str]:
-        """The word, and of changed rules every difference: a line for each setting, one for all files of code."""
+        """The word and, for changed rules, the differences: a line for each setting and one for all files of code."""
         if not self.differences:
             return [f"rules: {self.word}"]
         files = [one.key.removeprefix(CODE) for one in self.differences if one.key.startswith(CODE)]
@@ -169,7 +169,7 @@ class Standing:
 
 
 def rules_of(settings: Mapping[str, Any]) -> Rules:
-    """The rules among the settings of a run, and the code that runs."""
+    """The rules of a run: those among its settings, and the code that runs."""
     found = {key: value for name in SETTINGS for key, value in _flat(name, _at(settings, name)) if not _is_free(key)}
     return Rules(dict(sorted(found.items())), code_digest.of_each("rules"))
 
@@ -179,9 +179,9 @@ def _is_free(key: str) -> bool:
 
 
 def standing(settings: Mapping[str, Any], task: str) -> Standing:
-    """How the rules of a run on `task` with these settings stand to the released ones. UserError as `Release.read` raises.
+    """How the rules of a run on `task` with these settings compare with the released ones. Raises as `Release.read`.
 
-    A new file among the tasks is no changed rule: it is another task to certify. A changed one is.
+    A new file among the tasks is another task to certify, not a changed rule. A changed file is a changed rule.
     """
     rules, released = rules_of(settings), Release.read()
     found = rules.differences(released.of(task))
@@ -190,9 +190,9 @@ def standing(settings: Mapping[str, Any], task: str) -> Standing:
 
 
 def version_after(text: str, asked: str | None = None) -> str:
-    """The version after the highest that stands in a released file, which may hold both sides of a merge; or the one `asked`.
+    """The version after the highest in a file of released rules, which may hold both sides of a merge; or the version `asked`.
 
-    UserError if the version asked for is not higher, or not two numbers such as 0.4.
+    Raises UserError if `asked` is not higher, or not two numbers such as 0.4.
     """
     major, minor = max(((int(one), int(other)) for one, other in VERSION.findall(text)), default=(0, 0))
     if asked is None:
@@ -206,10 +206,10 @@ def version_after(text: str, asked: str | None = None) -> str:
 
 
 def claims_what_it_cannot(stored: Standing, settings: Mapping[str, Any], task: str, now: Standing) -> str | None:
-    """What is wrong with the standing that a certificate of a run with these settings says; None if it can be so.
+    """What is wrong with the standing that a certificate of a run with these settings records; None if it is possible.
 
-    `now`: the standing of the same settings with the code that runs. The same digest has the same differences. Rules of this
-    version without any difference have the digest of these settings with the released code.
+    `now`: the standing of the same settings with the code that runs. Equal digests must have equal differences. Rules of this
+    version without differences must have the digest of these settings with the released code.
     """
     if stored.version != now.version:
         return None
@@ -240,7 +240,7 @@ def _flat(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """1.0 as 1: settings are compared by value, not by how they were typed."""
+    """1.0 becomes 1: settings are compared by value, not by notation."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):

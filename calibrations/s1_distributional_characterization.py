@@ -1,17 +1,17 @@
 """S1 distributional characterization: do circuit heads stand out in direct logit attribution?
 
-Published value: mean over circuit heads of |mean attribution| over the same for all other heads (`abs_of_mean`). The
-wording also reads as a mean over prompts of |attribution| (`mean_of_abs`), a different number, given beside it.
+Published value: mean over circuit heads of |mean attribution|, divided by the same for all other heads (`abs_of_mean`). The
+wording can also mean a mean over prompts of |attribution| (`mean_of_abs`), a different number, which is a companion.
 
-Estimate and verdict are not of that ratio. With few prompts noise makes |mean| positive even for a head without attribution,
-so the ratio and all its resamples lie too close to 1, and correcting that would take the true mean. A squared mean, however,
-is too large by its squared standard error, which is known. The estimate therefore compares root mean squares,
+Estimate and verdict do not use that ratio. With few prompts, noise makes |mean| positive even for a head without attribution,
+so the ratio and all its resamples lie too close to 1. Correcting that would need the true mean. The bias of a squared mean,
+however, is its squared standard error, which is known. The estimate therefore compares root mean squares,
 
     share = in / (in + out),   in^2 = mean over circuit heads of (mean^2 - SE^2),   out^2 likewise over the others,
 
-both 0 where noise alone explains them. A ratio in / out of 2 is a share of 2/3. The share orders circuits as the ratio does,
-but stays finite where few prompts cannot tell `out` from 0. With heavy-tailed attributions one random circuit in ten exceeds
-a ratio of 2, so the share needs a relabelling p as well.
+either of which is 0 if noise explains it. A ratio in / out of 2 is a share of 2/3. The share orders circuits as the ratio
+does, but stays finite if few prompts cannot tell `out` from 0. With heavy-tailed attributions one random circuit in ten
+exceeds a ratio of 2, so the share needs a relabelling p as well.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     lies above, relabelled heads reach the share in less than 5 % of the draws, and the published ratio exceeds 2 as
     well; fail if it lies below.
 
-    S1.total_effect: the same of the heads' total effects (21), which also sees circuits that act through MLPs. No published
-    rule. Two heads are enough, since the relabelling p says itself what so few can show.
+    S1.total_effect: the same for the heads' total effects (21), which also sees circuits that act through MLPs. It has no
+    published rule. Two heads are enough, since the relabelling p reflects how little so few heads can show.
     """
 
     def published() -> Published:
@@ -97,7 +97,7 @@ def _attribution(evidence: Evidence) -> Float[np.ndarray, "prompt head"]:
 
 
 def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
-    """Mean over circuit heads / mean over the others. Raises Insufficient where it has no value."""
+    """Mean over circuit heads / mean over the others. Raises Insufficient if it is undefined."""
     member = evidence.in_circuit
     if not member.any() or member.all():
         raise Insufficient("n_heads" if not member.any() else "all_selected", "no two groups of heads to compare")
@@ -110,8 +110,8 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
 def _decide(
     evidence: Evidence, config: Mapping[str, Any], effects: Float[np.ndarray, "prompt head"], fewest: int
 ) -> dict[str, Any]:
-    """pass: the 90 % interval of the share lies above that of the ratio 2, relabelled heads rarely do, and the published
-    ratio agrees (root mean squares alone would let one loud head speak for six silent ones).
+    """pass: the 90 % interval of the share lies above 2/3, relabelled heads rarely reach the share, and the published ratio
+    exceeds 2 (with root mean squares alone, one strong head could outweigh six silent ones).
     """
     require_behaviour(evidence, config)
     _require_sizes(evidence, config, fewest)
@@ -177,7 +177,7 @@ def circuit_share(squares: Float[np.ndarray, "... head"], evidence: Evidence) ->
 
 
 def _interval(draws: Float[np.ndarray, " resample"], level: float) -> Interval:
-    """Percentiles. A resample in which no head has any attribution counts as share 0 for the lower end and 1 for the upper."""
+    """Percentile interval. A resample without any attribution counts as share 0 for the lower end and 1 for the upper."""
     low, high = (percentile_interval(np.nan_to_num(draws, nan=missing), level) for missing in (0.0, 1.0))
     return low[0], high[1]
 
@@ -196,7 +196,7 @@ def _relabel(
     config: Mapping[str, Any],
     by_layer: bool = False,
 ) -> PermutationTest:
-    """Heads relabelled. As the total is fixed, the contrast of mean squares orders head sets as the share does."""
+    """Test by relabelling heads. The total is fixed, so the contrast of mean squares orders head sets as the share does."""
     return head_label_permutation(
         mean_contrast(squares),
         evidence.in_circuit,
@@ -227,7 +227,7 @@ def _companions(
 def _full_profile(
     evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
 ) -> dict[str, Any]:
-    """The published profile of every head, those of the circuit and the others, and the two groups side by side."""
+    """The published profile of every head, and of the circuit's heads and the others as two groups."""
     member = evidence.in_circuit
     profiles = _profiles(evidence, config, attribution)
     groups = {
@@ -288,7 +288,7 @@ AVERAGED = ("variance", "skewness", "excess_kurtosis", "sparsity", "sparsity_rel
 def _group_profile(
     profiles: list[dict[str, Any]], attribution: Float[np.ndarray, "prompt head"]
 ) -> dict[str, float | int | None]:
-    """A group of heads: mean sizes, and each moment averaged over the heads that have it (None if none has)."""
+    """A group of heads: mean magnitudes, and each moment averaged over the heads that have it (None if none has)."""
     if not profiles:
         return {"heads": 0}
     known = {name: [p[name] for p in profiles if p.get(name) is not None] for name in AVERAGED}

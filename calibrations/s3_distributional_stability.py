@@ -1,20 +1,21 @@
 """S3 distributional stability: do moments of each head's attribution agree between subsets of prompts?
 
 Published value: share of circuit heads whose coefficient of variation over 5 random subsets is below .20 for both mean
-and variance. One random partition is a lottery. Over random subsets of m prompts both coefficients have a closed form,
+and variance. A single random partition is a noisy estimate. Over random subsets of m prompts both coefficients have a closed
+form,
 
     CV of the mean = SD / (|mean| sqrt(m)),    CV of the variance = sqrt(2 / (m - 1) + excess kurtosis / m),
 
-so the verdict judges these, on heads that write to the answer: the attribution of another head is rounding (planted circuit:
-excess kurtosis 25 in heads that act only through others). Where no head writes directly, their total effects take its place.
-Normal data need m = 51, so fewer than 255 prompts cannot meet the criterion.
+so the verdict judges these, on heads that write to the answer: the attribution of any other head is rounding error (planted
+circuit: excess kurtosis 25 in heads that act only through others). If no head writes directly, the heads' total effects are
+judged instead. Normal data need m = 51, so fewer than 255 prompts cannot meet the criterion.
 
-The kurtosis of a sample is biased low, the more so the heavier the tails, and its bootstrap repeats the bias: heads just
-beyond the limit (t with 8 degrees of freedom, 400 prompts, true CV of the variance .21) passed in 24 to 29 %. So every head
-is tested: it is stable if Student's t whose own CV lies *at* the limit rarely gives a sample with as small a kurtosis, and if
-the bootstrap of its mean stays below the limit. The tests of all heads then bound the share of stable ones (partial
-conjunction), which pays for picking the stable half among many. Random subsets differ by chance alone, so a companion repeats
-the question between templates.
+Sample kurtosis is biased low, more so for heavier tails, and its bootstrap repeats the bias: heads just beyond the limit (t
+with 8 degrees of freedom, 400 prompts, true CV of the variance .21) passed in 24 to 29 % of cases. So every head is tested.
+It is stable if the bootstrap of its mean stays below the limit, and if samples from the Student t whose CV lies *at* the limit
+rarely have as small a kurtosis. The tests of all heads then bound the share of stable heads (partial conjunction), which
+corrects for picking the stable half among many. Random subsets differ by chance alone, so a companion asks the same between
+templates.
 """
 
 from __future__ import annotations
@@ -56,12 +57,12 @@ NODES = "Left out: attribution and knock-outs are of single heads at all positio
 
 RULE = "share of circuit heads with CV of mean and of variance < {threshold_cv} over {n_subsets} subsets"
 MARK = "; pass mark {threshold_fraction} is ours"
-ROUNDED_TO = 10  # independent prompts are rounded down to tens, so that fewer reference laws are drawn
+ROUNDED_TO = 10  # independent prompts are rounded down to tens, so that fewer reference distributions are drawn
 
 
 @dataclass(frozen=True)
 class JudgedValues:
-    """What is judged: values per prompt of these heads, and what the reader must know of the choice."""
+    """What is judged: the values of these heads per prompt, and notes on how they were chosen."""
 
     values: Float[np.ndarray, "prompt head"]
     heads: list[Head]
@@ -70,14 +71,14 @@ class JudgedValues:
 
 @dataclass(frozen=True)
 class StabilityTests:
-    """For each head the p of "both CVs are below the limit" and of "one is above", and the prompts it is worth."""
+    """For each head: p of "both CVs are below the limit", p of "one is above", and the number of independent prompts."""
 
     stable: Float[np.ndarray, " head"]
     unstable: Float[np.ndarray, " head"]
     independent_prompts: Int[np.ndarray, " head"]
 
     def share(self, level: float) -> Interval:
-        """Interval of the share of stable heads: those shown to be stable, and all but those shown not to be."""
+        """Interval of the share of stable heads: from those shown to be stable to all except those shown not to be."""
         n_heads, alpha = len(self.stable), (1 - level) / 2
         low, unstable = (false_hypotheses(p, alpha) for p in (self.stable, self.unstable))
         return low / n_heads, 1 - unstable / n_heads
@@ -90,11 +91,11 @@ class StabilityTests:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """S3.distributional_stability: share of the circuit's heads whose CV of mean and of variance over subsets are below 0.20.
 
-    Published: both CVs (ddof 1) as observed over the five subsets of one random partition; ours is the pass mark, a share of at
-    least 0.5. The CV of skewness belongs to the published profile and has no threshold; it is near 0/0 for symmetric heads.
-    Verdict: the CVs in closed form at a fifth of the prompts, on heads that write to the answer, each head tested against the
-    limit, and the 90 % interval of the share of stable heads that these tests give together: pass if its lower end is at
-    least 0.5, fail if its upper end is below.
+    Published: both CVs (ddof 1) as observed over the five subsets of one random partition. The pass mark, a share of at least
+    0.5, is ours. The CV of skewness belongs to the published profile and has no threshold; it is near 0/0 for symmetric heads.
+    Verdict: the CVs in closed form at a fifth of the prompts, on heads that write to the answer. Each head is tested against
+    the limit, and the tests together give a 90 % interval of the share of stable heads: pass if its lower end is at least 0.5,
+    fail if its upper end is below 0.5.
     """
     rule = (RULE + MARK).format(**config)
     profile = {"published_profile": or_none(lambda: _profile(evidence, config))}
@@ -126,7 +127,7 @@ def _require_varying(attribution: Float[np.ndarray, "prompt head"], heads: Seque
 
 
 def _partitions(n_prompts: int, config: Mapping[str, Any]) -> list[list[np.ndarray]]:
-    """Random disjoint subsets of the prompts, several times; the first is the published one."""
+    """Random partitions of the prompts into disjoint subsets; the first is the published one."""
     rng = np.random.default_rng(config["partition_seed"])
     if n_prompts < 3 * config["n_subsets"]:
         raise Insufficient("n_prompts", f"{n_prompts} prompts cannot fill {config['n_subsets']} subsets with 3 each")
@@ -136,13 +137,13 @@ def _partitions(n_prompts: int, config: Mapping[str, Any]) -> list[list[np.ndarr
 def _observed_cvs(
     attribution: Float[np.ndarray, "prompt head"], subsets: Sequence[np.ndarray]
 ) -> Float[np.ndarray, "moment head"]:
-    """Coefficients of variation (ddof 1) over these subsets: of the mean, of the variance."""
+    """Coefficients of variation (ddof 1) of the mean and of the variance over these subsets."""
     parts = [attribution[subset] for subset in subsets]
     return _coefficients(np.stack([[part.mean(axis=0), part.var(axis=0, ddof=1)] for part in parts]))
 
 
 def _coefficients(moments: np.ndarray) -> np.ndarray:
-    """SD over |mean| of each moment over the subsets, which are the first axis."""
+    """SD / |mean| of each moment over the subsets (first axis)."""
     centre = np.maximum(np.abs(moments.mean(axis=0)), np.finfo(float).tiny)
     return moments.std(axis=0, ddof=1) / centre
 
@@ -173,7 +174,7 @@ def expected_cvs(
     """CV of the mean and of the variance over random subsets of `size` prompts, in each resample.
 
     SD / (|mean| sqrt(size)) and sqrt(2 / (size - 1) + excess kurtosis / size), moments with the resample's weights.
-    Infinite for a head whose mean, or whose variance, is 0. Source: sampling variance of a mean and of a variance.
+    Infinite for a head whose mean or variance is 0. Source: sampling variance of a mean and of a variance.
     """
     shifted = attribution - attribution.mean(axis=0)  # near 0: no cancellation in the higher moments
     first, second, third, fourth = (bootstrap_means(counts, shifted**power) for power in (1, 2, 3, 4))
@@ -198,7 +199,7 @@ def stable_heads(cvs: Float[np.ndarray, "*resample moment head"], config: Mappin
 
 
 def _decide(evidence: Evidence, profile: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: the 90 % interval of the share of stable heads does not go below the pass mark."""
+    """pass: the lower end of the 90 % interval of the share of stable heads reaches the pass mark."""
     require_faithful(evidence, config)
     judged = judged_heads(evidence, config)
     require_prompts(evidence, config["min_prompts"])
@@ -230,7 +231,7 @@ def _decide(evidence: Evidence, profile: Mapping[str, Any], config: Mapping[str,
 
 
 def _reasons(heads: Sequence[Head], stable: np.ndarray, interval: Interval) -> tuple[str, ...]:
-    """How many heads are shown to be stable, how many not to be, and which are beyond the limit as estimated."""
+    """How many heads are shown to be stable, how many to be unstable, and which are estimated to be beyond the limit."""
     shown, refuted = round(interval[0] * len(heads)), round((1 - interval[1]) * len(heads))
     beyond = [head for head, good in zip(heads, stable, strict=True) if not good]
     as_estimated = f"; estimated beyond the limit: {head_names(beyond)}" if beyond else ""
@@ -240,12 +241,12 @@ def _reasons(heads: Sequence[Head], stable: np.ndarray, interval: Interval) -> t
 def head_tests(
     evidence: Evidence, values: Float[np.ndarray, "prompt head"], config: Mapping[str, Any]
 ) -> StabilityTests:
-    """Tests of every head against the limit, stable and not.
+    """Tests of every head against the limit, for "stable" and for "not stable".
 
-    Stable needs both moments, so its p is the larger of two; not stable needs one, so its p is twice the smaller. The mean:
-    share of bootstrap draws of its CV on the other side. The variance: share of samples from Student's t, with its CV at the
-    limit and as many independent prompts, whose kurtosis is as small (as large). Raises Insufficient("n_prompts") where even
-    normal data lie beyond the limit.
+    "Stable" needs both moments, so its p is the larger of two; "not stable" needs one, so its p is twice the smaller. For the
+    mean, p is the share of bootstrap draws of its CV on the other side of the limit. For the variance, p is the share of
+    samples from Student's t, with the CV at the limit and as many independent prompts, whose kurtosis is as small (or as
+    large). Raises Insufficient("n_prompts") if even normal data lie beyond the limit.
     """
     size, limit = len(values) / config["n_subsets"], config["threshold_cv"]
     of_mean = expected_cvs(values, resamples(evidence, config, config["bootstrap_resamples_p"]), size)[:, 0]
@@ -266,7 +267,7 @@ def head_tests(
 def limiting_kurtosis(size: float, limit: float) -> float:
     """Excess kurtosis at which the CV of the variance over subsets of `size` prompts is `limit`: size (limit^2 - 2/(size-1)).
 
-    Raises Insufficient("n_prompts") where it is negative: normal data lie beyond the limit.
+    Raises Insufficient("n_prompts") if it is negative, since then even normal data lie beyond the limit.
     """
     excess = size * (limit**2 - cv_of_variance(int(size)) ** 2)
     if excess < -1e-9:
@@ -276,10 +277,10 @@ def limiting_kurtosis(size: float, limit: float) -> float:
 
 
 def independent_prompts(values: Float[np.ndarray, "prompt head"], clusters: np.ndarray) -> Int[np.ndarray, " head"]:
-    """As many independent prompts as would give the kurtosis of each head the sampling variance it has here.
+    """Effective number of prompts for each head: as many independent ones would give its kurtosis the same sampling variance.
 
-    n over the design effect of its influence function z^4 - k - 2 k (z^2 - 1) - 4 g z (k kurtosis, g skewness), at most n,
-    rounded down to tens.
+    It is n over the design effect of the influence function z^4 - k - 2 k (z^2 - 1) - 4 g z (k kurtosis, g skewness), at most
+    n, rounded down to tens.
     """
     z = (values - values.mean(axis=0)) / values.std(axis=0)
     skew, kurtosis = (z**3).mean(axis=0), (z**4).mean(axis=0)
@@ -292,9 +293,9 @@ def independent_prompts(values: Float[np.ndarray, "prompt head"], clusters: np.n
 def judged_heads(evidence: Evidence, config: Mapping[str, Any]) -> JudgedValues:
     """Direct attribution of the circuit's heads, without those that are shown to write nothing to the answer.
 
-    A head is left out if the 90 % interval of its mean attribution lies inside +-1 % of mean D: one that merely looks small
-    is judged. A circuit of silent heads acts through other parts of the model; its heads' total effects (21) are judged
-    instead. Raises Insufficient("n_heads") for a circuit without heads, ("not_run") without 21 where it is needed, and
+    A head is left out if the 90 % interval of its mean attribution lies inside +-1 % of mean D; a small estimate is not
+    enough. If this leaves no head, the circuit acts through other parts of the model, and the heads' total effects (21) are
+    judged instead. Raises Insufficient("n_heads") for a circuit without heads, ("not_run") if 21 is needed and missing, and
     ("zero_variance") for a head that does not vary.
     """
     attribution, heads = _attribution(evidence), evidence.circuit_heads
@@ -331,7 +332,7 @@ def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray, tests: St
 def _observed_over_expected(
     attribution: np.ndarray, cvs: Float[np.ndarray, "moment head"], config: Mapping[str, Any]
 ) -> dict[str, float]:
-    """CVs averaged over random partitions, divided by the closed form: about .94, the bias of an SD of five values."""
+    """CVs averaged over random partitions, divided by the closed form: about .94, because an SD of five values is biased."""
     observed = np.mean([_observed_cvs(attribution, part) for part in _partitions(len(attribution), config)], axis=0)
     return dict(zip(("mean", "variance"), np.median(observed / cvs, axis=1).tolist(), strict=True))
 

@@ -19,14 +19,15 @@ FAITHFULNESS = "P.faithfulness"
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier and verdicts, how many claims were tried, the global M93 over their
-    records and, apart from it, the corrected p-values of behavioural results; return its path. ResultError for a certificate
-    that was edited; one of an older version, without a digest of its content, is left out and listed.
+    """Write results/summary.json and return its path.
 
-    Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
-    not depend on which run ended first. Only one process at a time may do this in one folder of results.
+    It holds every certificate's tier and verdicts, the number of claims tried, the global M93 over the certificates' records
+    and, apart from it, the corrected p-values of behavioural results. Certificates are keyed and sorted by their folder
+    ("model/task" or "model/task/variant"), so the file does not depend on which run ended first. A certificate of an older
+    version, without a digest of its content, is left out and listed. Only one process at a time may call this for one folder
+    of results. Raises ResultError for a certificate that was edited.
     """
-    for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
+    for left_behind in results.glob(".*.partial"):  # left by a run that was killed while writing
         left_behind.unlink(missing_ok=True)
     certificates, left_out = certificates_in(results)
     module = CALIBRATIONS[MULTIPLICITY]
@@ -53,8 +54,9 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
 
 
 def certificates_in(results: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """{folder ("model/task/variant"): certificate} of all below a folder of results, in the order of the folders' names, and
-    the folders of those that an older version wrote, without a digest of their content. ResultError for one that was edited.
+    """{folder ("model/task/variant"): certificate} of all certificates below a folder of results, sorted by folder; and the
+    folders of certificates that an older version wrote without a digest of their content. Raises ResultError for one that was
+    edited.
     """
     found, older = {}, []
     for path in sorted(results.rglob("certificate.json")):
@@ -69,9 +71,9 @@ def certificates_in(results: Path) -> tuple[dict[str, dict[str, Any]], list[str]
 def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, Any]:
     """One certificate in short.
 
-    `variant` is the rest of the folder's name (None: the default run), `seed` what the prompts were drawn with (None if no
-    baseline is there any more), `faithfulness` {"estimate", "ci95"} under mean ablation (None if it was not reportable),
-    `verdicts` those of the calibrations by ID.
+    `variant` is the rest of the folder's name (None: the default run), `seed` the seed of the prompts (None if the baseline no
+    longer exists), `faithfulness` {"estimate", "ci95"} under mean ablation (None if it was not reportable), `verdicts` those
+    of the calibrations by ID.
     """
     subject = certificate["subject"]
     baseline = results_io.find(folder, "01")
@@ -88,12 +90,12 @@ def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, 
 
 
 def behaviour(results: Path, alpha: float) -> dict[str, Any]:
-    """Benjamini-Hochberg over the confirmatory p-values of behavioural results, each family by itself.
+    """Benjamini-Hochberg over the confirmatory p-values of behavioural results, within each family.
 
-    They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims. Records without
-    a p-value are counted, not tested. A claim counts once, however many folders hold it: a suite that was run by itself and with
-    all others is one test of one model. That of the outermost folder counts, the first by name. Drift's records have no
-    family: they are corrected where they are made.
+    They are kept apart from the circuits' p-values: a hundred rates would swamp a circuit's claims. Records without a p-value
+    are counted, not tested. A claim counts once, however many folders hold it: a suite that was run alone and with all others
+    is one test of one model. The outermost folder counts, or the first of these by name. Drift's records have no family; they
+    are corrected where they are made.
     """
     seen: set[str] = set()
     families: dict[str, dict[str, float]] = {}
@@ -101,10 +103,10 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     for path in sorted(results.rglob("1??_*.json"), key=lambda path: (len(path.parts), path)):
         try:
             document = results_io.read(path)
-        except results_io.NoDigestError:  # of an older version: its suite makes it again
+        except results_io.NoDigestError:  # written by an older version; its suite makes it again
             continue
         for record in document.get("records", ()):
-            if record.get("role") != "confirmatory" or "family" not in record:
+            if record.get("role") != "confirmatory":
                 continue
             if (claim := _claim(document, record)) in seen:
                 continue
@@ -128,7 +130,7 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
 
 
 def _claim(document: Mapping[str, Any], record: Mapping[str, Any]) -> str:
-    """What a behavioural record is about: metric, model and suite; for one of two runs (the gate's) the scores compared."""
+    """What a behavioural record is about: metric, model and suite; if it compares two runs (the gate), their scores."""
     if about := record.get("subject"):
         return results_io.sha256([record["metric_id"], [about["model_fingerprint"], about["suite_hash"]]])
     return results_io.sha256([record["metric_id"], [document.get("subject"), document.get("inputs_sha256")]])

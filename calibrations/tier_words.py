@@ -1,4 +1,4 @@
-"""The tier of a certificate in words: its name is that of the released rules, and stands under no other."""
+"""The tier of a certificate in words. A tier has its name only under the released rules."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from calibrations.rules import Standing
 
 
 def tier_name(certificate: Mapping[str, Any]) -> str:
-    """The tier's name; "under changed rules" if it was not reached under released ones; why there is no tier, if there is none.
+    """The tier's name, "under changed rules" if it was not reached under released rules, or why there is no tier.
 
-    "under unknown rules" of a certificate (or its entry in summary.json) that says nothing of its rules.
+    "under unknown rules" if the certificate (or its entry in summary.json) does not record its rules.
     """
     if "rules" in certificate or certificate["tier"] is None:
         return certificate["tier_name"]
@@ -28,5 +28,5 @@ def tier_text(certificate: Mapping[str, Any]) -> str:
 
 
 def under(standing: Standing) -> str:
-    """In place of a tier's name: "under changed rules"."""
+    """The words in place of a tier's name: "under changed rules"."""
     return f"under {'changed' if standing.version else 'unknown'} rules"

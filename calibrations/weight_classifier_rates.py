@@ -1,8 +1,8 @@
-"""C14.hit_rate and C14.false_alarm_rate: does a classifier that sees weights alone find the circuit's heads?
+"""C14.hit_rate and C14.false_alarm_rate: does a classifier that sees only weights find the circuit's heads?
 
-Measurement 09 trains it on the circuits of other tasks and predicts this task's. A rate is a share of counted heads, so its
-interval is Wilson's, and a circuit can be too small for any outcome to pass: even 14 of 14 heads leave the lower bound at
-.84. Its verdict is then insufficient, whatever was found, and the rates are still shown.
+Measurement 09 trains it on the circuits of other tasks and predicts this task's circuit. A rate is a share of counted heads,
+so its interval is Wilson's. A circuit can be too small for any outcome to pass: even 14 of 14 heads leave the lower bound at
+.84. The verdict is then insufficient whatever was found, and the rates are still shown.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def false_alarm_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[s
 
 
 def _smallest(odds: float) -> int:
-    """Fewest trials of which all may be right and the 90 % Wilson bound k / (k + z^2) lies beyond these odds."""
+    """Smallest k for which k correct of k trials put the 90 % Wilson bound k / (k + z^2) beyond these odds."""
     return math.floor(scipy.stats.norm.ppf(0.95) ** 2 * odds) + 1
 
 
@@ -157,7 +157,7 @@ def _record(
 
 
 def _stored(evidence: Evidence) -> WeightClassifier:
-    """The classifier section of 09. Raises Insufficient("n_tasks") with its own words if it could not be trained."""
+    """The classifier section of 09. Raises Insufficient("n_tasks") with 09's reason if it could not be trained."""
     stored = evidence.data("09").get("classifier")
     if stored is None:
         raise Insufficient("not_run", "measurement 09 holds no classifier", needs="classifier in measurement 09")
@@ -206,7 +206,7 @@ def share_p(part: int, whole: int, share: float, alternative: str) -> float:
 
 
 def _companions(evidence: Evidence, found: Classification) -> dict[str, Any]:
-    """All rates with intervals, the classifier's graded output, and how it does on the tasks it was trained on."""
+    """All rates with intervals, the classifier's graded output, and its performance on its training tasks."""
     stored = _stored(evidence)
     probability = np.asarray(stored["probability"], dtype=float)
     graded = discrimination(evidence.in_circuit, probability)

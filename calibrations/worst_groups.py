@@ -1,7 +1,7 @@
 """What a claim leaves out, by name: the worst groups of P.completeness and P.outside, as every display shows them.
 
-Losses and effects are shares of N, what all heads together are worth (see `claim_completeness`). What circuit and model lose
-stand side by side, never as a ratio, which would hide how small one of them is.
+Losses and effects are shares of N, the effect of all heads together (see `claim_completeness`). The losses of circuit and
+model are shown side by side; a ratio would hide how small one of them is.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Named:
     heads: tuple[tuple[int, int], ...]
     recipe: str
     ci90: Interval
-    nodes: tuple[str, ...] = field(default=(), kw_only=True)  # all by name, where some are no heads or parts
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)  # all by name, if some are MLPs or parts of nodes
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
-        """From a record's companion or a certificate. What else is stored there is left out."""
+        """From a record's companion or a certificate; other keys are ignored."""
         known = {field.name: stored[field.name] for field in fields(cls) if field.name != "nodes"}
         heads = tuple((layer, head) for layer, head in stored["heads"])
         low, high = stored["ci90"]
@@ -50,9 +50,9 @@ class Named:
 
 @dataclass(frozen=True)
 class GroupCompleteness(Named):
-    """Claimed heads without which circuit and model were compared: what either loses, and inc, the difference.
+    """A group of claimed heads: what circuit and model lose without it, and inc, the difference of the losses.
 
-    `name` says how the group was made, `gate` is the metric that asks for it, `limit` what |inc| has to stay below.
+    `name` says how the group was made, `gate` is the metric that asks for it, `limit` the bound on |inc|.
     `published_score` is that of Wang et al. 2022, |F(C without K) - F(M without K)| / N.
     """
 
@@ -71,7 +71,7 @@ class GroupCompleteness(Named):
 
     @property
     def incompleteness_text(self) -> str:
-        """inc with its 90 % interval, that of this group alone."""
+        """inc with its pointwise 90 % interval."""
         return number(self.incompleteness) + interval_text(*self.ci90)
 
 
@@ -79,7 +79,7 @@ class GroupCompleteness(Named):
 class LeftOutGroup(Named):
     """Heads outside the claim: what the model loses without them, or what adding them to the circuit changes (`side`).
 
-    `kind` is head, greedy, positive or negative; `share` has to stay below `limit` in size.
+    `kind` is head, greedy, positive or negative; |`share`| has to stay below `limit`.
     """
 
     kind: str
@@ -94,17 +94,17 @@ class LeftOutGroup(Named):
 
     @property
     def name(self) -> str:
-        """What kind of group it is: "head", "worst set", "all outside heads that help"."""
+        """The kind of group in words: "head", "worst set", "all outside heads that help"."""
         return OF_ONE_SIGN.get(self.kind, {"greedy": "worst set"}.get(self.kind, self.kind))
 
     @property
     def side_text(self) -> str:
-        """Where the heads were silenced or added."""
+        """Whether the heads were ablated in the model or added to the circuit."""
         return SIDES[self.side]
 
     @property
     def share_text(self) -> str:
-        """The share with its 90 % interval, that of this group alone."""
+        """The share with its pointwise 90 % interval."""
         return number(self.share) + interval_text(*self.ci90)
 
 
@@ -112,8 +112,9 @@ class LeftOutGroup(Named):
 class WorstGroups:
     """The groups that a certificate names, in units of their limits, largest first.
 
-    Of `claimed`, those under the recipes of P.completeness come before those that only P.completeness_every_recipe asks for.
-    `by_template` is inc of the first of them on the prompts of each template, `normalisers` N in the task's metric by recipe.
+    In `claimed`, groups under the recipes of P.completeness come before those that only P.completeness_every_recipe asks for.
+    `by_template` is inc of the first claimed group on the prompts of each template. `normalisers` maps each recipe to N in the
+    unit of the task's metric.
     """
 
     claimed: tuple[GroupCompleteness, ...] = ()
@@ -123,7 +124,7 @@ class WorstGroups:
 
     @property
     def template_text(self) -> str:
-        """Where inc of the first claimed group is smallest and largest among templates; empty for less than two of them."""
+        """The templates with the smallest and largest inc of the first claimed group; empty for fewer than two templates."""
         inc = self.by_template or {}
         if len(inc) < 2:
             return ""
@@ -134,7 +135,7 @@ class WorstGroups:
 
     @classmethod
     def read(cls, certificate: Mapping[str, Any]) -> Self:
-        """The worst groups that a stored certificate names: none if it names none, or if it is of an older version."""
+        """The worst groups that a stored certificate names; none if an older version wrote it."""
         stored = certificate.get(STORED)
         if not stored:
             return cls()
@@ -142,7 +143,7 @@ class WorstGroups:
         return cls(tuple(claimed), tuple(outside), stored["by_template"], stored["normalisers"])
 
     def to_dict(self) -> dict[str, Any]:
-        """What the certificate stores of them; `nodes` only where there are any."""
+        """What the certificate stores of them; `nodes` only if there are any."""
         stored = asdict(self)
         for group in (*stored["claimed"], *stored["outside"]):
             if not group["nodes"]:
@@ -151,7 +152,7 @@ class WorstGroups:
 
 
 def named(records: Iterable[Mapping[str, Any]]) -> WorstGroups:
-    """The worst groups that the records of P hold in their companions; none where the gates judged nothing."""
+    """The worst groups in the companions of the records of P; none if the gates judged nothing."""
     companions = {record["metric"]: record.get("companions", {}) for record in records}
     supported, every, outside = (companions.get(metric) or {} for metric in (COMPLETENESS, EVERY_RECIPE, OUTSIDE))
     first = supported.get("by_recipe", {})

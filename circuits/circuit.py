@@ -1,4 +1,4 @@
-"""Node, Role, Pathway and Circuit: what is claimed about a model, as values."""
+"""Node, Role, Pathway and Circuit: claims about a model, as values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from results_io import UserError
 PRIMARY_RECIPES = ("zero", "zero_raw", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L([0-9]+)H([0-9]+)")
-INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
+INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are not roles
 ASSIGNED_BY = ("function", "construction", "layer", "none")  # how a role got its label
 PROJECTION_NAMES = ("q", "k", "v")
-NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # of a circuit file
+NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # keys of a circuit file
 SUCH_AS = {Mapping: "keys with values such as {example}", str: "a text"}
 EXAMPLES = {"provenance": "kind: user", "roles": "movers: {heads: [L2H1]}"}
 OPTIONAL = {"scope": str, "primary_recipe": str, "pathways": list, "mlps": list}  # of a circuit file
@@ -36,8 +36,8 @@ class Node:
     """A place in the model: an attention head, or a whole MLP output, attention output, residual stream or embedding.
 
     `index` is the head's index within its layer; -1 for every other kind. "residual" is the stream entering the layer.
-    A part of a node is the node at one named `position`, or at every position `but` those named; without either it is the
-    node at all positions.
+    With a `position` it is the part of the node at that named position, with `but` the part at all positions except those
+    named; with neither it is the node at all positions.
     """
 
     kind: Kind
@@ -47,12 +47,12 @@ class Node:
     but: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """As graphs and traces call it: L9H6, mlp10, residual3. Claims call an MLP as its `name` does."""
+        """The name in graphs and traces: L9H6, mlp10, residual3. Claims use `name`, which differs for MLPs."""
         return self.name if self.kind == "head" else f"{self.kind}{self.layer}"
 
     @property
     def name(self) -> str:
-        """As claims call it: L9H6, M10, L9H6@end, and L9H6@!end for every position but the end."""
+        """The name in claims: L9H6, M10, L9H6@end, and L9H6@!end for every position but the end."""
         named = node_names.NodeName(self.kind, self.layer, self.index, self.position)
         place = str(named) if self.kind in ("head", "mlp") else f"{self.kind}{self.layer}"
         return place + (f"@!{',!'.join(self.but)}" if self.but else "")
@@ -86,12 +86,12 @@ def heads_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def names_of(nodes: Iterable[Node]) -> list[str]:
-    """What claims call the nodes."""
+    """The nodes' names in claims."""
     return [node.name for node in nodes]
 
 
 def stored_nodes(nodes: Iterable[Node]) -> dict[str, Any]:
-    """Nodes as results store them: `heads` by (layer, head); where some are no heads or parts, `nodes` names all of them."""
+    """Nodes as results store them: `heads` by (layer, head); `nodes` names all of them if some are MLPs or parts."""
     nodes = tuple(nodes)
     if only_heads(nodes):
         return {"heads": head_pairs(nodes)}
@@ -99,7 +99,7 @@ def stored_nodes(nodes: Iterable[Node]) -> dict[str, Any]:
 
 
 def head_pairs(heads: Iterable[Node]) -> list[list[int]]:
-    """[layer, head] of each, as results store heads."""
+    """[layer, head] of each head, as results store heads."""
     return [[node.layer, node.index] for node in heads]
 
 
@@ -124,12 +124,11 @@ def parse_node(name: object) -> Node:
 
 @dataclass(frozen=True)
 class Role:
-    """Heads and MLPs that do the same thing, at all positions or, where a node has one, at a named position.
+    """Heads and MLPs with one function, each at all positions or at a named position.
 
-    `ordinal` orders roles by the processing step that their function implies, one of `STEPS` (None where the function
-    implies none): the order alone counts, as C23 and implied pathways read it. `sign` is -1 for heads expected to work
-    against the answer. `assigned_by` says how the label was given: "function" (what the head does), "construction",
-    "layer" or "none"; `evidence` in words.
+    `ordinal` orders roles by the processing step that their function implies, one of `STEPS` (None if it implies none). C23 and
+    implied pathways use only the order. `sign` is -1 for heads expected to work against the answer. `assigned_by` says how the
+    label was assigned: "function" (what the head does), "construction", "layer" or "none"; `evidence` says it in words.
     """
 
     heads: tuple[Node, ...]
@@ -148,16 +147,16 @@ class Role:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All that plays the role."""
+        """All nodes of the role."""
         return (*self.heads, *self.mlps)
 
 
 @dataclass(frozen=True)
 class Pathway:
-    """A claim: the heads of `receiver` read what those of `sender` wrote, directly, through the residual stream.
+    """A claim: the heads of `receiver` read the output of the heads of `sender` directly through the residual stream.
 
-    `sender` is a role or "embedding", `receiver` a role or "logits". `input` names the one projection that reads it (q, k
-    or v; None: all three). UserError for any other.
+    `sender` is a role or "embedding", `receiver` a role or "logits". `input` is the projection that reads it (q, k or v; None:
+    all three). Raises UserError for any other `input`.
     """
 
     sender: str
@@ -180,15 +179,15 @@ class Pathway:
 class Circuit:
     """A claim: these nodes, in these roles, do this task in this model. `provenance` says where it comes from.
 
-    `scope` says what is ablated outside the claim: "heads" (MLPs stay as they are) or "heads and mlps". Without one it is
-    heads, unless a role has MLPs.
+    `scope` says what is ablated outside the claim: "heads" (MLPs stay intact) or "heads and mlps". The default is heads, or
+    heads and mlps if a role has MLPs.
 
-    `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
-    in order of their ends. `mlps` are layers whose MLPs a claim about heads names besides: its ablations leave every MLP as
-    it is, so only experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero,
-    zero_raw (`circuits.interventions.Recipe` has the difference), mean (per template and position), mean_pooled, resample or
-    noise. Raises UserError for a pathway that no head of the roles can take, for a role with the name of an end that is
-    no role, for MLPs outside the scope, and for a node that is claimed both at all positions and at one.
+    `pathways` are all the ways in which roles feed one another, or none if the claim does not say; each is kept once, sorted by
+    its ends. `mlps` are layers whose MLPs a claim about heads names in addition. Ablations leave those intact, so only
+    experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero, zero_raw (see
+    `circuits.interventions.Recipe` for the difference), mean (per template and position), mean_pooled, resample or noise.
+    Raises UserError for a pathway that no head of the roles can take, for a role named "embedding" or "logits", for MLPs
+    outside the scope, and for a node that is claimed both at all positions and at one.
     """
 
     name: str
@@ -222,7 +221,7 @@ class Circuit:
         object.__setattr__(self, "pathways", tuple(in_order))
 
     def _check_scope(self) -> None:
-        """UserError for a scope that does not exist or does not hold what is claimed."""
+        """Raises UserError for an unknown scope and for one that does not contain the claimed nodes."""
         scope = " ".join(str(self.scope).lower().replace("_", " ").split())
         if scope not in ("", *SCOPES):
             raise UserError(f"circuit {self.name!r} has scope {self.scope!r}; use {' or '.join(map(repr, SCOPES))}")
@@ -240,11 +239,11 @@ class Circuit:
 
     @property
     def judges_mlps(self) -> bool:
-        """True if the claim is about heads and MLPs: then every MLP that it does not name is ablated."""
+        """True if the claim is about heads and MLPs, so that every MLP it does not name is ablated."""
         return (self.scope or SCOPES[any(role.mlps for role in self.roles.values())]) == HEADS_AND_MLPS
 
     def _require(self, pathway: Pathway) -> None:
-        """UserError unless both ends exist and information can flow from the one to the other."""
+        """Raises UserError unless both ends exist and information can flow from sender to receiver."""
         where = f"circuit {self.name!r} has the pathway {pathway}, but"
         for end, other in ((pathway.sender, INPUT), (pathway.receiver, OUTPUT)):
             if end != other and end not in self.roles:
@@ -259,17 +258,17 @@ class Circuit:
 
     @property
     def heads(self) -> tuple[Node, ...]:
-        """All heads once, in (layer, head) order, wherever they count."""
+        """All heads once, in (layer, head) order, whatever positions they are claimed at."""
         return heads_of(self.nodes)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """All that is claimed, each node or part once: heads in (layer, head) order, then MLPs by layer."""
+        """All claimed nodes and parts, each once: heads in (layer, head) order, then MLPs by layer."""
         return tuple(sorted({node for role in self.roles.values() for node in role.nodes}))
 
     @property
     def mlp_layers(self) -> tuple[int, ...]:
-        """The layers whose MLPs the claim names, in roles or besides."""
+        """The layers whose MLPs the claim names, in roles or in `mlps`."""
         return tuple(sorted({*self.mlps, *(node.layer for node in self.nodes if node.kind == "mlp")}))
 
     def in_scope(self, heads: Iterable[Node], n_layers: int) -> tuple[Node, ...]:
@@ -278,11 +277,11 @@ class Circuit:
 
     @property
     def sha256(self) -> str:
-        """Identity of the claim as result 20 stores it: heads, roles, evidence, provenance; pathways and MLPs if any."""
+        """Digest of the claim as result 20 stores it: heads, roles, evidence, provenance; pathways and MLPs if any."""
         return results_io.sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The form stored in result 20 and, with heads by name, in circuit files."""
+        """The form stored in result 20; circuit files store the same with heads by name."""
         roles = {
             name: {
                 **stored_nodes(role.nodes),
@@ -313,8 +312,8 @@ class Circuit:
         return document
 
     def check(self, n_layers: int, n_heads: int, positions: Iterable[str] | None = None) -> Circuit:
-        """Return self; UserError if it is empty or names a head or MLP outside a model of this shape, or a position that is
-        none of `positions` (None: not checked).
+        """Return self. Raises UserError if the claim is empty, names a head or MLP outside a model of this shape, or a position
+        that is not among `positions` (None: not checked).
         """
         if not self.nodes:
             raise UserError(f"circuit {self.name!r} has no heads; name at least one, for example L0H0")
@@ -346,7 +345,7 @@ def _before(sender: Node, receiver: Node) -> bool:
 
 
 def units(claimed: Iterable[Node], every: Iterable[Node]) -> tuple[Node, ...]:
-    """The nodes `every`, those of which parts are claimed cut into these and all the rest: a unit is in or out, never both."""
+    """The nodes `every`, with partly claimed nodes cut into the claimed parts and the rest, so no unit is partly claimed."""
     parts: dict[Node, list[Node]] = {}
     for node in sorted(set(claimed)):
         if node.is_part:
@@ -355,18 +354,18 @@ def units(claimed: Iterable[Node], every: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def complement(claimed: Iterable[Node], every: Iterable[Node]) -> tuple[Node, ...]:
-    """What is ablated if only `claimed` of the nodes `every` stays intact: other nodes, and the other parts of claimed ones."""
+    """What is ablated if only `claimed` of the nodes `every` stays intact: other nodes, and unclaimed parts of claimed nodes."""
     inside = set(claimed)
     return tuple(unit for unit in units(inside, every) if unit not in inside)
 
 
 def _cut(node: Node, parts: list[Node]) -> list[Node]:
-    """A node, or the claimed parts of it and what is left."""
+    """The node, or its claimed parts and what is left of it."""
     return [*parts, replace(node, but=tuple(part.position for part in parts))] if parts else [node]
 
 
 def load(path: Path) -> Circuit:
-    """Read a circuit file (YAML, nodes as `parse_node` reads them); UserError names what is wrong with it."""
+    """Read a circuit file (YAML, nodes as `parse_node` reads them). Raises UserError with what is wrong with the file."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the circuit file in it, such as {path / 'circuit.yaml'}")
@@ -404,7 +403,7 @@ def load(path: Path) -> Circuit:
 
 
 def _require_document(document: Any) -> None:
-    """TypeError or ValueError, with the reason, unless a file holds every needed part and each is of its kind."""
+    """Raises TypeError or ValueError, with the reason, unless every needed key is present and has a value of its type."""
     if document is None:
         raise ValueError("it is empty")
     if not isinstance(document, Mapping):
@@ -421,14 +420,14 @@ def _require_document(document: Any) -> None:
 
 
 def _require_kinds(given: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
-    """TypeError for an optional key whose value is of another kind; null is as good as no key."""
+    """Raises TypeError for an optional key whose value has the wrong type; null counts as no key."""
     for name, kind in kinds.items():
         if (value := given.get(name)) is not None and not isinstance(value, kind):
             raise TypeError(f"{name} is {value!r}, and not {KINDS[kind]}")
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong with a file, in one line and in words where the error is one of YAML or of its text."""
+    """What is wrong with a file, in one line; errors of YAML and of text encoding are put in words."""
     if isinstance(error, UnicodeDecodeError):
         return f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
     if isinstance(error, yaml.MarkedYAMLError):
@@ -440,7 +439,7 @@ def _reason(error: Exception) -> str:
 
 
 def _keyed(what: str, given: Any) -> Mapping[str, Any]:
-    """Keys with values; TypeError for anything else."""
+    """`given`, which must be a mapping; raises TypeError for anything else."""
     if not isinstance(given, Mapping):
         raise TypeError(f"{what} is {given!r}, and not keys with values")
     return given
@@ -472,7 +471,7 @@ def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
 
 
 def _one_of(path: Path, name: str, given: Any, known: tuple[Any, ...]) -> Any:
-    """UserError for a value that is none of the known ones, or of another type: true is no 1."""
+    """`given`. Raises UserError unless it equals a known value and has its type (true is not 1)."""
     if not any(type(given) is type(one) and given == one for one in known):
         raise UserError(f"{path} has {name} {given!r}; use {' or '.join(map(str, known))}")
     return given
@@ -492,7 +491,10 @@ def _read_pathway(path: Path, given: Mapping[str, Any]) -> Pathway:
 
 
 def _require_known(path: Path, given: Mapping[str, Any], value: type, *others: str) -> None:
-    """UserError for a key that is neither the value's nor of `others`: a misspelt `sign` would silently be the default."""
+    """Raises UserError for an unknown key: a misspelt `sign` would silently mean the default.
+
+    Known keys are the fields of `value` and `others`.
+    """
     known = [*(field.name for field in fields(value)), *others]
     unknown = sorted(set(given) - set(known))
     if unknown:

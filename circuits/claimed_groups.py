@@ -6,9 +6,9 @@ For a group K of the circuit's heads C, with everything else ablated under the s
     F(M) - F(M \\ K)      what the whole model loses without K
 
 If they differ, heads outside the claim stand in for K, or add to it. The groups are every head, every layer of the claim,
-all of its heads from a layer on, the whole claim, random subsets, and greedy ones. No role label is read: a claim must not
-choose by its labels what it is asked. Greedy groups are grown on prompts that chose no circuit, so their signed effects on
-the scored prompts are unbiased; the true worst group is at least as bad.
+all of its heads from a layer on, the whole claim, random subsets, and greedy ones. Role labels are not read, since a claim
+must not influence its own test through its labels. Greedy groups are grown on prompts that did not choose the circuit, so
+their signed effects on the scored prompts are unbiased; the true worst group is at least as bad.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Neighbours = Callable[[Heads], Iterable[Heads]]
 
 @dataclass(frozen=True)
 class KnockoutGroup:
-    """Claimed nodes that are taken out together; `kind` says how they were chosen."""
+    """Claimed nodes that are ablated together; `kind` says how they were chosen."""
 
     kind: str
     name: str
@@ -39,11 +39,11 @@ class KnockoutGroup:
 
 
 def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence[int]) -> dict[str, Any]:
-    """Every group taken out of the circuit and out of the model, on the scored prompts `rows`.
+    """Losses of circuit and model without each group, on the scored prompts `rows`.
 
-    `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own
-    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all of its
-    scope nothing is measured: circuit and model are one.
+    `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own,
+    every group is run with `draws` draws; under `others`, the groups that are not random are run with one. If the claim is
+    its whole scope, circuit and model are the same and nothing is measured.
     """
     own, outside = study.settings["completeness"], study.outside
     every = outside | frozenset(study.claim.nodes)
@@ -79,7 +79,7 @@ def deciding_recipes(study: Study) -> tuple[str, ...]:
 
 
 def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[KnockoutGroup]:
-    """The groups, each set of heads once, under the first name that it gets."""
+    """The groups; each set of heads occurs once, under its first name."""
     own, heads = study.settings["completeness"], study.claim.nodes
     groups = [*declared(heads), *drawn(heads, own["random_groups"], f"groups {study.settings['seed']}")]
     gating = deciding_recipes(study)
@@ -111,7 +111,7 @@ def declared(heads: Iterable[Node]) -> list[KnockoutGroup]:
 
 
 def drawn(heads: Iterable[Node], count: int, seed: str) -> list[KnockoutGroup]:
-    """`count` random subsets of 2 to k / 2 of the k heads; none of fewer than four heads."""
+    """`count` random subsets of 2 to k / 2 of the k heads; none if k < 4."""
     heads = sorted(heads)
     if len(heads) < 4:
         return []
@@ -121,10 +121,11 @@ def drawn(heads: Iterable[Node], count: int, seed: str) -> list[KnockoutGroup]:
 
 
 def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False) -> list[KnockoutGroup]:
-    """Groups grown head by head, and cut down from the whole claim and from each suffix, while |difference of losses| rises.
+    """Groups grown head by head, and groups cut down from the whole claim and from each suffix, while |difference of losses|
+    rises.
 
-    On the grouping prompts, under one draw of the recipe called `name`. Both ways, as a backup that wakes only when a whole
-    stage is silent is invisible to a search that begins with single heads.
+    It runs on the grouping prompts, under one draw of the recipe called `name`. It searches both ways because a backup that is
+    active only when a whole stage is silent is invisible to a search that begins with single heads.
     """
     steps = study.settings["completeness"]["greedy_steps"]
     claim, outside = frozenset(study.claim.nodes), study.outside
@@ -155,9 +156,9 @@ def climb(
     score: Score,
     steps: int,
 ) -> dict[str, Heads]:
-    """From each start the best neighbour, again and again while the score rises, `steps` times at most.
+    """Hill climbing from each start: move to the best neighbour while the score rises, at most `steps` times.
 
-    All starts take a step together, so that their sets are one sweep. Ties go to the first in the order of the heads.
+    All starts take a step together, so that their sets form one sweep. Ties go to the first in the order of the heads.
     """
     at, moving = dict(starts), list(starts)
     measure_all(starts.values())

@@ -1,4 +1,4 @@
-"""Which circuit a run is about: the stored one, one found now, a random one or the user's own."""
+"""Which circuit a run is about: the stored one, a newly discovered one, a random one or the user's own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from results_io import UserError
 
 SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measurement settings
 CLASSIFIER_READS = ("weights",)
-FILE = "file"  # what a circuit file calls the task of any rows
+FILE = "file"  # task name in a circuit file for a task made of rows from a file
 
 
 def resolve(
@@ -30,8 +30,8 @@ def resolve(
 ) -> Circuit:
     """The circuit that a `circuit=` configuration names, checked against the model's shape.
 
-    `folder` keeps a discovered circuit, so that the next run need not search again; `say` hears what was found. UserError
-    if there is no such circuit.
+    `folder` keeps a discovered circuit, so that the next run need not search again; `say` is called with what was found.
+    Raises UserError if there is no such circuit.
     """
     kind = settings["kind"]
     if kind == "stored":
@@ -48,7 +48,7 @@ def resolve(
 
 
 def _sized_by(plan: Plan) -> Circuit:
-    """The stored circuit, whose size a random one has."""
+    """The stored circuit, whose size the random one takes."""
     if plan.task.source is not None:
         raise UserError(
             "circuit=random draws as many heads as a stored circuit has in each layer, and for rows of a file there is none; "
@@ -81,8 +81,9 @@ def _stored(plan: Plan) -> Circuit:
 
 
 def random_claim(model: Circuit, heads: Sequence[Node], seed: int, n_layers: int = 0) -> Circuit:
-    """Nodes at random with the size, layers, positions and scope of the circuit `model`; no roles, as nothing is known of
-    them. A model of `heads` has `n_layers` layers with an MLP.
+    """Random nodes with the size, layers, positions and scope of the circuit `model`, without roles.
+
+    The language model has these `heads`, and `n_layers` layers with an MLP.
     """
     drawn = random_circuit(model.nodes, model.in_scope(heads, n_layers), random.Random(f"random claim {seed}"))
     role = Role.of(drawn, evidence="drawn at random")
@@ -96,7 +97,7 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
         raise UserError("circuit=file needs circuit.path; give the path of a circuit file")
     shape = plan.identity.n_layers, plan.identity.n_heads
     found = graphs.load(Path(settings["path"]), plan.task.name, plan.identity.name, settings.get("strongest"), shape)
-    if plan.task.source is not None and found.task == FILE:  # written by hand: whoever runs it says which file
+    if plan.task.source is not None and found.task == FILE:  # written by hand; the run says which file of rows
         found = replace(found, task=plan.task.name)
     if found.task != plan.task.name:
         remedy = (
@@ -120,7 +121,7 @@ def _discovered(
     """Search, or reuse what an identical search found.
 
     `circuit.yaml` is the circuit, which circuit=file reads too; `discovery.json` says how it was found and how stable it is.
-    Its provenance names the circuit that it can be compared with, as C14 does.
+    Its provenance names the published or planted circuit that C14 compares it with.
     """
     discovery.check(plan.settings)
     heads = len(plan.identity.heads)
@@ -147,9 +148,9 @@ def _discovered(
 
 
 def _beside_published(found: Circuit, plan: Plan) -> Circuit:
-    """`found`, its provenance naming the published or planted circuit of the task (`published_circuit`, `published_heads`).
+    """`found`, with the task's published or planted circuit in its provenance (`published_circuit`, `published_heads`).
 
-    None is named if the model comes with no such circuit, or with one of other weights.
+    None is named if the model comes with no such circuit, or only with one for other weights.
     """
     known = plan.identity.vouched(plan.task.name)
     own = {key: value for key, value in found.provenance.items() if key not in ("published_circuit", "published_heads")}
@@ -159,7 +160,7 @@ def _beside_published(found: Circuit, plan: Plan) -> Circuit:
 
 
 def _searched(plan: Plan, method: str) -> dict[str, Any]:
-    """What a search is about; one with another subject may find another circuit."""
+    """The subject of a search: searches with different subjects may find different circuits."""
     learns = method == "classifier"
     return {
         **plan.subject("01"),

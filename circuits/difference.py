@@ -5,8 +5,9 @@ The two runs are a prompt set's clean and corrupted prompts. Of any state x, wit
     restored(x) = (LD[corrupted, x from clean] - LD_corrupted) / (LD_clean - LD_corrupted)     is x sufficient?
     broken(x)   = (LD_clean - LD[clean, x from corrupted]) / (LD_clean - LD_corrupted)         is x necessary?
 
-0 is nothing, 1 everything. Prompts whose two runs are less than GAP apart are left out: the ratio means nothing there. Every
-effect is kept by prompt; means over prompts are ratios of sums. Source: Meng et al. (2022), Heimersheim and Nanda (2024).
+0 means no effect, 1 the full effect. Prompts whose two runs differ by less than GAP are left out, since the ratio is
+meaningless there. Effects are stored per prompt; means over prompts are ratios of sums. Source: Meng et al. (2022), Heimersheim
+and Nanda (2024).
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from results_io import UserError
 
 GAP = 0.1  # nats (or of the task's metric): smaller denominators are noise
 SITES = ("residual", "attention", "mlp")
-# Patching nothing gives 0 and everything 1, up to rounding, relative to the gap; half precision is for screening.
+# Tolerance, relative to the gap, for "patching nothing gives 0 and everything 1"; half precision is for screening.
 EXACT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-LENS_EXACT = 1e-3  # nats between the lens after the last layer and the model's own logits, which are up to some hundred
+LENS_EXACT = 1e-3  # nats between the lens after the last layer and the model's own logits, which reach a few hundred
 
 
 @dataclass(frozen=True)
 class Patched:
     """Effects of patching each of `names`, by prompt: numerators of `restored` and `broken`, and the shared denominator.
 
-    `impact`: probability of the answer in the corrupted run with the clean state, less that without."""
+    `impact`: probability of the answer in the corrupted run with the clean state, minus that without it."""
 
     names: tuple[str, ...]
     restored: Float[np.ndarray, "place prompt"]
@@ -52,9 +53,9 @@ class Patched:
 
 
 def trace(study: Study, prompts: PromptSet) -> dict[str, Any]:
-    """All of it on these prompts, as plain data, with what patching nothing and everything gives.
+    """The whole comparison on these prompts as plain data, with the results of patching nothing and everything.
 
-    UserError if no prompt's two runs are GAP apart.
+    Raises UserError if no prompt's two runs are GAP apart.
     """
     prompts, skipped = _apart(study, prompts)
     heads = patch(study, prompts, [(str(node), node, None) for node in study.model.heads])
@@ -92,7 +93,7 @@ def trace(study: Study, prompts: PromptSet) -> dict[str, Any]:
 
 
 def patch(study: Study, prompts: PromptSet, places: Sequence[tuple[str, Node, tuple[str, ...] | None]]) -> Patched:
-    """Every place by itself, in both directions. `places`: name, node and the position roles (None: all positions)."""
+    """Effects of patching every place alone, in both directions. `places`: name, node, position roles (None: all positions)."""
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([node], f"restore {name}", roles) for name, node, roles in places]
     variants += [noise([node], f"break {name}", roles) for name, node, roles in places]
@@ -112,9 +113,9 @@ def patch(study: Study, prompts: PromptSet, places: Sequence[tuple[str, Node, tu
 
 
 def limits(study: Study, prompts: PromptSet) -> dict[str, float]:
-    """restored() of no head and of the whole stream that enters the first layer: 0 and 1 up to float32.
+    """restored() of no head and of the whole stream that enters the first layer: 0 and 1 up to float32 rounding.
 
-    RuntimeError if they are not: the interventions would not be what they say.
+    Raises RuntimeError otherwise, since the interventions would then be wrong.
     """
     first = Node("residual", 0)
     itself = Intervention((first,), Recipe("patch", source="corrupted"))
@@ -156,7 +157,7 @@ def _attention(study: Study, prompts: PromptSet) -> dict[str, Any]:
 
 
 def _emergence(study: Study, prompts: PromptSet) -> dict[str, Any]:
-    """Logit difference by layer in both runs, and from which layer on the answer (clean) or the foil (corrupted) leads."""
+    """Logit difference by layer in both runs, and the layer from which on the answer (clean) or foil (corrupted) leads."""
     clean, corrupted = (logit_lens.lens(study, prompts, base) for base in ("clean", "corrupted"))
     error = max(clean.max_error, corrupted.max_error)
     if study.model.dtype in (torch.float32, torch.float64) and error > LENS_EXACT:

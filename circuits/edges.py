@@ -1,4 +1,4 @@
-"""Edges of the computational graph: which writer's output one reader sees, as values.
+"""Edges of the computational graph, as values: an edge is one writer's output as one reader sees it.
 
 Writers add to the residual stream: the embedding, every attention head, every MLP. Readers take their input from it: the
 query, key and value projections of attention heads, every MLP, and the logits. In a pre-norm decoder the input of a
@@ -39,7 +39,7 @@ class Reader:
 
 @dataclass(frozen=True, order=True)
 class Edge:
-    """The direct path from a writer to a reader: through the residual stream and nothing else."""
+    """The direct path from a writer to a reader, through the residual stream only."""
 
     writer: Node
     reader: Reader
@@ -77,7 +77,7 @@ class Graph:
 
     @cached_property
     def nodes(self) -> frozenset[Node | Reader]:
-        """Writers and readers, to look one up."""
+        """Writers and readers as a set, for look-up."""
         return frozenset(self.writers) | frozenset(self.readers)
 
     @property
@@ -124,7 +124,7 @@ class Graph:
         return tuple(Edge(writer, reader) for reader in self.readers for writer in self.writers_of(reader))
 
     def require(self, edge: Edge) -> None:
-        """UserError if the graph has no such edge."""
+        """Raises UserError if the graph has no such edge."""
         if edge.writer not in self.nodes or edge.reader not in self.nodes:
             raise UserError(
                 f"edge {edge} is outside a model with layers 0-{self.n_layers - 1}, {self.n_heads} heads and "

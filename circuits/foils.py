@@ -1,4 +1,4 @@
-"""Foils for prompt pairs that name none: what the model itself would say after the corrupted prompt."""
+"""Foils for prompt pairs without any: the model's own prediction after the corrupted prompt."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from circuits.prompts import Encoder
 from circuits.tasks.file import Foils
 from circuits.tasks.file.pairs import TokenPair
 
-CANDIDATES = 50  # of the most probable tokens: a model that does the task ranks another answer far higher
+CANDIDATES = 50  # most probable tokens considered; a model that does the task ranks a foil far higher than that
 ROWS = 32  # prompts of one length in a forward pass
 
 
 def corrupted_top(settings: Mapping[str, Any], identity: Identity) -> Foils:
-    """A choice of foils by the model that `settings` name: its most probable token after the corrupted prompt which is no answer,
-    no special token, and one token after either prompt. None for a pair without one among CANDIDATES."""
+    """A function that chooses foils by the model of `settings`.
+
+    The foil is the model's most probable token after the corrupted prompt that is no answer, no special token, and a single
+    token after either prompt. It is None for a pair without such a token among CANDIDATES.
+    """
 
     def choose(pairs: Sequence[TokenPair]) -> list[str | None]:
         model, tokenizer = models.load_plain(settings, identity)
@@ -36,7 +39,7 @@ def corrupted_top(settings: Mapping[str, Any], identity: Identity) -> Foils:
 
 @torch.no_grad()
 def _logits(model: Any, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int], Float[Tensor, "row vocabulary"]]]:
-    """(places among the pairs, logits after their corrupted prompts), prompts of one length together."""
+    """(indices of pairs, logits after their corrupted prompts), in batches of prompts of one length."""
     by_length: dict[int, list[int]] = {}
     for row, pair in enumerate(pairs):
         by_length.setdefault(len(pair.corrupted), []).append(row)
@@ -48,7 +51,7 @@ def _logits(model: Any, pairs: Sequence[TokenPair]) -> Iterator[tuple[list[int],
 
 
 def _first(pair: TokenPair, ids: Sequence[int], encode: Encoder) -> str | None:
-    """The first of these tokens that can be written after both prompts and is no answer of the pair."""
+    """The first of these tokens that is a single token after both prompts and no answer of the pair."""
     answers = {encode.continuation(pair.texts[0], pair.joint, word)[0] for word in pair.answers}
     for token in ids:
         if token in answers or token in encode.tokenizer.all_special_ids:

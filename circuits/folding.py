@@ -1,12 +1,13 @@
-"""Norms folded into weights, writers centred: TransformerLens' processing of weights, one layer at a time and in place.
+"""TransformerLens' processing of weights (folds norms, centres writers), one layer at a time and in place.
 
-TransformerLens takes every weight to float32 and copies all of them several times, which takes 3 to 8 times their memory. Here
-one layer is processed at a time by the library's own functions, and written over the weights that were read. What no layer
-holds (embeddings, final norm, unembedding) is processed here, in place and a block of words at a time:
+TransformerLens converts every weight to float32 and copies all of them several times, which takes 3 to 8 times their memory.
+Here the library's own functions process one layer at a time, and the results overwrite the weights that were read. What
+belongs to no layer (embeddings, final norm, unembedding) is processed here, in place and in blocks of the vocabulary:
 
     W_E -= mean over d_model      b_U += W_U b      W_U *= w      W_U -= mean over d_model      W_U -= mean over the vocabulary
 
-with w and b of the final norm; means over d_model under layer norm alone, the last one unless the model bounds its logits.
+with w and b of the final norm. Means over d_model are subtracted only under layer norm, the last mean only if the model does
+not cap its logits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 LAYER_NORMS, RMS_NORMS = ("LN", "LNPre"), ("RMS", "RMSPre")
-WORDS = 1024  # rows of a table that are taken to float32 at once
+WORDS = 1024  # rows of a table that are converted to float32 at once
 TABLES = ("embed.weight", "pos_embed.weight")
 
 
@@ -27,14 +28,14 @@ TABLES = ("embed.weight", "pos_embed.weight")
 def fold(bridge: Any) -> None:
     """Process the weights of an unprocessed TransformerBridge, as its `process_weights` does by default.
 
-    Numbers are the library's to the last bit where weights are float32. In other types each number is rounded once, as there.
+    Float32 results equal the library's to the last bit. In other dtypes each number is rounded once, as in the library.
     """
-    bridge._weights_processed = True  # the library has no public word for it
+    bridge._weights_processed = True  # the library has no public attribute for it
     state, adapter = bridge.state_dict(), bridge.adapter
     adapter._fold_ln_requested = True
     if state["embed.weight"].data_ptr() == state["unembed.weight"].data_ptr():  # only one of the two is folded
         state["unembed.weight"] = state["unembed.weight"].clone()
-    stand_ins = {key: state[key][:0] for key in TABLES if key in state}  # centring wants to see them
+    stand_ins = {key: state[key][:0] for key in TABLES if key in state}  # centring needs these keys to be present
     for layer in range(bridge.cfg.n_layers):
         own = {key: state.pop(key) for key in list(state) if key.startswith(f"blocks.{layer}.")}
         _fold_layer(bridge, layer, adapter.preprocess_weights(own), stand_ins)
@@ -44,7 +45,7 @@ def fold(bridge: Any) -> None:
 
 
 def _fold_layer(bridge: Any, layer: int, own: dict[str, Tensor], stand_ins: Mapping[str, Tensor]) -> None:
-    """One layer by the library's own functions; results take the place in memory of the weights that they are made of."""
+    """Fold one layer by the library's own functions; results overwrite the weights they are computed from."""
     from transformer_lens.weight_processing import ProcessWeights
 
     processed = ProcessWeights.process_weights(
@@ -61,7 +62,7 @@ def _fold_layer(bridge: Any, layer: int, own: dict[str, Tensor], stand_ins: Mapp
 
 
 def _fold_rest(bridge: Any, state: dict[str, Tensor]) -> None:
-    """Embeddings, final norm and unembedding."""
+    """Fold embeddings, final norm and unembedding."""
     from transformer_lens import weight_processing
 
     cfg, adapter = bridge.cfg, bridge.adapter
@@ -97,7 +98,7 @@ def _centre_rows(table: Float[Tensor, "row d_model"] | None) -> None:
 def _fold_shift(
     table: Float[Tensor, "vocabulary d_model"], shift: Float[Tensor, " d_model"], bias: Float[Tensor, " vocabulary"]
 ) -> None:
-    """The final norm's bias b into the unembedding's: b_U + W_U b."""
+    """Fold the final norm's bias b into that of the unembedding: b_U + W_U b."""
     for rows, own in zip(table.split(WORDS), bias.split(WORDS), strict=True):
         own.copy_(own.float() + (rows.float() * shift.float()).sum(-1))
     shift.zero_()
@@ -106,7 +107,7 @@ def _fold_shift(
 def _fold_unembedding(
     table: Float[Tensor, "vocabulary d_model"], gain: Float[Tensor, " d_model"], centre_rows: bool, centre_columns: bool
 ) -> None:
-    """W_U times the gain, less its mean over d_model, less its mean over the vocabulary."""
+    """W_U times the gain, minus its mean over d_model, minus its mean over the vocabulary."""
 
     def folded(rows: Tensor) -> Tensor:
         wide = rows.float() * gain
@@ -119,7 +120,7 @@ def _fold_unembedding(
         if centre_columns:
             table.sub_(table.mean(0))
         return
-    if centre_columns:  # of the numbers before they are rounded, which are made twice so that they are never all there
+    if centre_columns:  # from unrounded numbers, which are computed twice so that they are never all in memory
         total = torch.stack([folded(rows).sum(0, dtype=torch.float64) for rows in blocks]).sum(0)
         mean = (total / len(table)).float()
     for rows in blocks:

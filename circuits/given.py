@@ -1,4 +1,4 @@
-"""A model that was handed over as an object: what is inside it, which one it is, and a copy that may be taken apart."""
+"""A model given as a Python object: the Hugging Face model inside it, its identity, and a copy that may be modified."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNNAMED = re.compile(r"[^\w.-]+")
 class GivenModel:
     """A Hugging Face causal language model in memory, and its tokenizer. The object itself is never changed.
 
-    `wrapped`: it belongs to a bridge that processed nothing, whose wrapping the copy goes without.
+    `wrapped`: it belongs to an unprocessed bridge, whose wrapping the copy leaves out.
     """
 
     network: PreTrainedModel
@@ -36,10 +36,10 @@ class GivenModel:
 
     @classmethod
     def of(cls, model: Any, tokenizer: Any = None) -> GivenModel:
-        """What is inside a Hugging Face model, an unprocessed TransformerBridge, or nnsight's LanguageModel.
+        """From a Hugging Face model, an unprocessed TransformerBridge, or nnsight's LanguageModel.
 
-        `tokenizer` replaces the one that comes with a bridge or a LanguageModel; a Hugging Face model has none. UserError for a
-        bridge whose weights are processed, for any other object, for weights that are not there, without a fast tokenizer, and
+        `tokenizer` replaces the tokenizer of a bridge or a LanguageModel; a Hugging Face model has none. Raises UserError for a
+        bridge with processed weights, for any other object, for weights that are not in memory, without a fast tokenizer, and
         for a model that `runnable.require_runnable` refuses.
         """
         network, own = _unwrapped(model)
@@ -62,14 +62,14 @@ class GivenModel:
 
     @property
     def name(self) -> str:
-        """A name for the folder of results: the last part of what the model was loaded from, or its family."""
+        """A name for the folder of results: the last part of the path the model was loaded from, or its family."""
         source = str(getattr(self.network.config, "_name_or_path", "") or "")
         last = UNNAMED.sub("-", re.split(r"[\\/]", source.rstrip("\\/"))[-1]).strip(".-")
         return last or str(self.network.config.model_type)
 
     @property
     def longest(self) -> int | None:
-        """How many positions the configuration has; None if it does not say."""
+        """The number of positions in the configuration; None if it has none."""
         return runnable.positions_of(self.network.config)
 
     @property
@@ -79,7 +79,7 @@ class GivenModel:
 
     @cached_property
     def weights(self) -> Mapping[str, Tensor]:
-        """The state dict by Hugging Face's names."""
+        """The state dict with Hugging Face's names."""
         found = self.network.state_dict()
         if not self.wrapped:
             return found
@@ -95,7 +95,7 @@ class GivenModel:
 
     @cached_property
     def sha256(self) -> str:
-        """Over the state dict (names, types, shapes, bytes), the configuration and the tokenizer."""
+        """Digest of the state dict (names, types, shapes, bytes), the configuration and the tokenizer."""
         digest = hashlib.sha256()
         for name, value in sorted(self.weights.items()):
             digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
@@ -108,11 +108,11 @@ class GivenModel:
 
     @property
     def by_words(self) -> bool:
-        """True if the tokenizer is a word-level one, as that of the embedded models is."""
+        """True if the tokenizer is word-level, like that of the embedded models."""
         return json.loads(self.tokenizer.backend_tokenizer.to_str())["model"]["type"] == "WordLevel"
 
     def copied(self, dtype: torch.dtype) -> PreTrainedModel:
-        """The same weights in a model of its own, with eager attention, in evaluation mode."""
+        """A separate model with the same weights, eager attention, in evaluation mode."""
         with torch.no_grad():
             made = self._made() if self.wrapped else copy.deepcopy(self.network)
             if self.wrapped:
@@ -133,7 +133,7 @@ def _unwrapped(model: Any) -> tuple[PreTrainedModel, Any]:
     """(the Hugging Face model inside, its tokenizer or None)"""
     kind = type(model).__name__
     if kind == "TransformerBridge":
-        if model.compatibility_mode or model._weights_processed:  # the library has no public word for the latter
+        if model.compatibility_mode or model._weights_processed:  # the library has no public attribute for the latter
             raise UserError(
                 "this TransformerBridge is processed already (compatibility mode: norms folded, weights centred), so the model "
                 "as it was stored is gone; give the bridge as boot_transformers made it, or the Hugging Face model"
@@ -158,9 +158,9 @@ def _unwrapped(model: Any) -> tuple[PreTrainedModel, Any]:
 
 
 def _inside_nnsight(model: Any) -> PreTrainedModel | None:
-    """What an nnsight model wraps, under either of the names that its versions have used; None if it is none.
+    """The model inside an nnsight model, by either attribute name of its versions; None for another object.
 
-    Read without its `__getattr__`, which makes a proxy of whatever is asked for.
+    Reads it without nnsight's `__getattr__`, which returns a proxy for any name.
     """
     for name in ("_module", "_model"):
         found = inspect.getattr_static(model, name, None)

@@ -1,6 +1,6 @@
 """HeadSets: the logit difference with sets of heads ablated, on some prompts under one recipe; each set is run once.
 
-F(C), the circuit alone, is the set of all other heads ablated; F(M), the model, the empty set.
+F(C), the circuit alone, has all other heads ablated; F(M), the model, has no head ablated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class HeadSets:
     known: dict[Heads, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
 
     def run(self, sets: Iterable[Heads]) -> None:
-        """Measure the sets that are not known yet, in one sweep."""
+        """Measure the sets that have not been run yet, in one sweep."""
         new = sorted({ablated for ablated in sets if ablated not in self.known}, key=sorted)
         if not new:
             return
@@ -39,7 +39,7 @@ class HeadSets:
         self.known.update(zip(new, by_draw.mean(1) if len(self.draws) > 1 else by_draw[:, 0], strict=True))
 
     def without(self, ablated: Heads) -> Float[np.ndarray, " prompt"]:
-        """Logit difference of every prompt with these heads ablated; the set has been run."""
+        """Logit difference of every prompt with these heads ablated; the set must have been run."""
         return self.known[ablated]
 
     def mean(self, ablated: Heads) -> float:

@@ -10,14 +10,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub  # what it holds is imported where it is used: its client takes half a second
+import huggingface_hub  # loads its parts on first use, since its client takes half a second to import
 
 from results_io import UserError
 
 FILES = ["*.json", "*.safetensors", "merges.txt", "vocab.txt", "tokenizer.model"]
 NOT_FILES = ["*/*", "consolidated*", "adapter_*"]  # other formats of the same weights; `*` matches slashes too
-INDEX = "model.safetensors.index.json"  # of sharded weights
-SECONDS = 5.0  # to answer whether the commit is there; without a network the sentence should not be long in coming
+INDEX = "model.safetensors.index.json"  # index of sharded weights
+SECONDS = 5.0  # time limit for looking up the commit, so that the error without a network comes soon
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HubSnapshot:
 
 
 def snapshot_of(settings: Mapping[str, Any]) -> HubSnapshot | None:
-    """What a `model=` configuration names on the hub; None if it names a folder or another kind. UserError as `fetch`."""
+    """The hub model that a `model=` configuration names; None if it names a folder or another kind. Raises as `fetch`."""
     if settings["kind"] != "hub" or settings.get("path"):
         return None
     return fetch(settings.get("repository") or settings["name"], settings.get("revision"))
@@ -39,7 +39,7 @@ def snapshot_of(settings: Mapping[str, Any]) -> HubSnapshot | None:
 def fetch(repository: str, revision: str | None) -> HubSnapshot:
     """The files of `repository` at `revision` (None: its main branch today), from the local cache if they are there.
 
-    UserError if the repository or the revision does not exist, is gated, has no safetensors, or cannot be reached.
+    Raises UserError if the repository or the revision does not exist, is gated, has no safetensors, or cannot be reached.
     """
     cached = _cached(repository, revision)
     if cached is not None:
@@ -53,7 +53,7 @@ def fetch(repository: str, revision: str | None) -> HubSnapshot:
 
 
 def _cached(repository: str, revision: str | None) -> HubSnapshot | None:
-    """What an earlier run downloaded; None if it is not there or not whole."""
+    """What an earlier run downloaded; None if it is missing or incomplete."""
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
@@ -62,7 +62,7 @@ def _cached(repository: str, revision: str | None) -> HubSnapshot | None:
                 repository,
                 revision=revision,
                 local_files_only=True,
-                allow_patterns=FILES,  # else what was left out counts as missing
+                allow_patterns=FILES,  # otherwise files that were left out count as missing
                 ignore_patterns=NOT_FILES,
             )
         )
@@ -72,7 +72,7 @@ def _cached(repository: str, revision: str | None) -> HubSnapshot | None:
 
 
 def _is_whole(folder: Path) -> bool:
-    """True if configuration and weights are there, every shard of them."""
+    """True if the configuration and all shards of the weights are there."""
     try:
         names = shards(folder)
     except ValueError:
@@ -82,9 +82,9 @@ def _is_whole(folder: Path) -> bool:
 
 
 def shards(folder: Path) -> list[str]:
-    """The files that sharded weights are in, as their index names them; none without an index.
+    """The files of sharded weights that their index names; none without an index.
 
-    ValueError for an index that is not one.
+    Raises ValueError for an invalid index.
     """
     index = folder / INDEX
     if not index.is_file():
@@ -99,7 +99,7 @@ def shards(folder: Path) -> list[str]:
 
 
 def _commit(repository: str, revision: str | None) -> str:
-    """The commit that the hub has under `revision`; UserError if it has no safetensors."""
+    """The commit of `revision` on the hub. Raises UserError if it has no safetensors."""
     from huggingface_hub import constants
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -116,7 +116,7 @@ def _commit(repository: str, revision: str | None) -> str:
 
 @contextlib.contextmanager
 def _explaining(repository: str, revision: str | None) -> Iterator[None]:
-    """UserError in one sentence for whatever stands in the way of a download."""
+    """Context that turns whatever prevents a download into a UserError of one sentence."""
     from huggingface_hub import constants, errors
 
     asked = f"{repository} at revision {revision or 'main'}"
@@ -143,7 +143,7 @@ def _explaining(repository: str, revision: str | None) -> Iterator[None]:
     except Exception as error:
         if _is_network_error(error):
             raise UserError(f"model {asked} is not on this machine and the hub cannot be reached; {by_hand}") from error
-        if isinstance(error, OSError):  # a full disk, a cache that may not be written
+        if isinstance(error, OSError):  # such as a full disk, or a cache without write permission
             raise UserError(
                 f"model {asked} cannot be stored in {constants.HF_HUB_CACHE} ({error}); make room there, or set HF_HOME"
             ) from error
@@ -151,7 +151,7 @@ def _explaining(repository: str, revision: str | None) -> Iterator[None]:
 
 
 def _is_network_error(error: Exception) -> bool:
-    """True of what the HTTP clients of the hub raise (it has changed its client twice), whatever their module."""
+    """True for errors of the hub's HTTP clients, of any module, since the hub has changed its client twice."""
     kinds = {base.__name__ for base in type(error).__mro__}
     of_client = {"TransportError", "HTTPError", "HfHubHTTPError", "LocalEntryNotFoundError"}
     return isinstance(error, (ConnectionError, TimeoutError)) or bool(kinds & of_client)

@@ -1,10 +1,10 @@
-"""Which edges of the computational graph a circuit says matter, and the run in which only those do.
+"""The edges of the computational graph that a circuit calls relevant, and the run in which only those matter.
 
-A circuit claims heads and the pathways between their roles. What it is silent about stays relevant: MLPs, which read every
-circuit head, the embedding and each other, and are read by every circuit head and the logits; and the embedding, unless the
-circuit names pathways that begin there (then those are all). Heads outside the circuit are irrelevant everywhere. A circuit
-of heads and MLPs is not silent about MLPs: those it claims feed and read as its heads do, and all others are irrelevant.
-Edges are of whole nodes; of a node claimed at named positions, its other positions are irrelevant besides.
+A circuit claims heads and the pathways between their roles. What it does not mention stays relevant. This holds for MLPs, which
+read every circuit head, the embedding and each other, and are read by every circuit head and the logits. It also holds for the
+embedding, unless the circuit names pathways that begin there, which are then all. Heads outside the circuit are irrelevant. A
+circuit of heads and MLPs does speak about MLPs: those it claims are treated like its heads, and all others are irrelevant.
+Edges connect whole nodes; if a node is claimed at named positions, its other positions are irrelevant as well.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from circuits.interventions import PathIntervention, Recipe, Variant, on_parts
 def pathways(circuit: Circuit) -> tuple[Pathway, ...]:
     """The pathways that a circuit declares or, if it declares none, those that its roles imply.
 
-    The rule: a role may feed roles of a later processing step. A role without a step (no ordinal) is not ordered: it may
-    feed every role and be fed by every role, itself included. Roles of the last step and roles without a step write to
-    the logits. A pathway without an edge (no head of the sender in a layer before one of the receiver) is left out.
+    The rule: a role may feed roles of a later processing step. A role without a step (no ordinal) may feed every role and be
+    fed by every role, itself included. Roles of the last step and roles without a step write to the logits. A pathway without
+    an edge (no node of the sender comes before one of the receiver) is left out.
     """
     if circuit.pathways:
         return circuit.pathways
@@ -46,10 +46,10 @@ def _in_order(sender: Role, receiver: Role) -> bool:
 
 
 def hypothesis_edges(circuit: Circuit, graph: Graph, without: Pathway | None = None) -> frozenset[Edge]:
-    """The edges that matter if the circuit is right, or if it is right but for the pathway `without`.
+    """The relevant edges if the circuit is right, or if it is right except for the pathway `without`.
 
-    An edge that another pathway also holds stays. Under grouped-query attention a key or value input belongs to all query
-    heads of its group, so it is relevant if it is so for one of them.
+    An edge that another pathway also has stays. Under grouped-query attention a key or value input belongs to all query heads
+    of its group, so it is relevant if it is relevant for one of them.
     """
     claimed = pathways(circuit)
     about_embedding, silent = any(pathway.sender == INPUT for pathway in claimed), not circuit.judges_mlps
@@ -66,7 +66,7 @@ def hypothesis_edges(circuit: Circuit, graph: Graph, without: Pathway | None = N
 def pathway_edges(pathway: Pathway, circuit: Circuit, graph: Graph) -> frozenset[Edge]:
     """The edges of one pathway: every node of the sender to the inputs of every later node of the receiver.
 
-    An MLP has one input, so it is no end of a pathway to queries, keys or values alone.
+    An MLP has one input, so it is not a receiver of a pathway to only queries, keys or values.
     """
     writers = (EMBEDDING,) if pathway.sender == INPUT else {node.whole for node in circuit.roles[pathway.sender].nodes}
     if pathway.receiver == OUTPUT:
@@ -80,8 +80,8 @@ def pathway_edges(pathway: Pathway, circuit: Circuit, graph: Graph) -> frozenset
 
 
 def circuit_edges(circuit: Circuit, graph: Graph) -> frozenset[Edge]:
-    """All edges among the circuit's nodes, the embedding and the logits: what the nodes alone claim. A circuit of heads has
-    every MLP among them.
+    """All edges among the circuit's nodes, the embedding and the logits, as if no pathways were claimed. For a circuit of heads
+    they include the edges of every MLP.
     """
     every = circuit.in_scope(graph.heads, graph.n_layers)
     left_out = set(every) - {node.whole for node in circuit.nodes}
@@ -93,17 +93,17 @@ def circuit_edges(circuit: Circuit, graph: Graph) -> frozenset[Edge]:
 
 
 def other_positions(circuit: Circuit, graph: Graph) -> tuple[Node, ...]:
-    """What is left of the nodes that are claimed at named positions only."""
+    """The unclaimed positions of nodes that are claimed only at named positions."""
     every = circuit.in_scope(graph.heads, graph.n_layers)
     return tuple(unit for unit in complement(circuit.nodes, every) if unit.is_part)
 
 
 def scrub(relevant: Iterable[Edge], graph: Graph, recipe: Recipe, name: str, replaced: Iterable[Node] = ()) -> Variant:
-    """The clean run in which every edge outside `relevant` carries what its writer gives under `recipe`, and so do the nodes
+    """The clean run in which every edge outside `relevant` carries its writer's value under `recipe`, and so do the nodes
     `replaced`.
 
-    The same logits as `patch_paths` of the complement, for less: a component from which no relevant edges lead to the
-    logits is replaced as a whole, and what it would have read is left alone.
+    It gives the same logits as `patch_paths` of the complement with less work: a component from which no relevant edges lead to
+    the logits is replaced as a whole, and its inputs are not changed.
     """
     relevant = frozenset(relevant)
     writers, readers = _reaching(relevant, graph)
@@ -127,7 +127,7 @@ def _reaching(relevant: frozenset[Edge], graph: Graph) -> tuple[set[Node], set[R
 
 
 def _inputs(node: Node, graph: Graph) -> tuple[Reader, ...]:
-    """What a writer reads."""
+    """The inputs of a writer."""
     if node.kind == "head":
         return tuple(graph.reader_of(node, kind) for kind in PROJECTIONS)
     return (Reader("mlp", node.layer),) if node.kind == "mlp" else ()

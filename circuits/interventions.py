@@ -1,7 +1,7 @@
 """Recipe, Intervention, PathIntervention, Variant, Sweep, Effects: what to do to a model, as serialisable values.
 
-Nothing here runs anything; `circuits.engine` does. A sweep is a list of variants; each variant is a base run (clean
-or corrupted tokens) with interventions on top, and the engine returns one logit difference per variant and prompt.
+These values run nothing; `circuits.engine` does. A sweep is a list of variants; each variant is a base run (clean or corrupted
+tokens) with interventions on top, and the engine returns one logit difference per variant and prompt.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ RecipeKind = Literal["zero", "zero_raw", "mean", "resample", "noise", "patch"]
 class Recipe:
     """What replaces an activation.
 
-    zero: zeros. zero_raw: what zeros are in the model as it was stored. mean: the mean over the reference prompts, per
-    template and position, or over all of them and all positions if `pooled`. resample: the activation on a random reference
-    prompt of the same template. noise: pooled mean plus `scale` x per-component SD x standard normal; with `additive` the
-    original plus `scale` x SD x normal (SD of the embeddings over the reference prompts, as in causal tracing). patch: the
-    activation at the same place in the run on `source` tokens.
+    zero: zeros. zero_raw: the equivalent of zeros in the unfolded model. mean: the mean over the reference prompts, per
+    template and position, or over all prompts and positions if `pooled`. resample: the activation on a random reference prompt
+    of the same template. noise: pooled mean plus `scale` x per-component SD x standard normal; with `additive` the original
+    plus `scale` x SD x normal (SD of the embeddings over the reference prompts, as in causal tracing). patch: the activation
+    at the same place in the run on `source` tokens.
 
-    `draw` numbers independent draws of resample and noise; draws are functions of `seed`, the draw, the layer and the prompt's
-    own hash (`circuits.engine.philox`), never of its place in a batch or of the device.
+    `draw` is the index of an independent draw of resample or noise. Draws are functions of `seed`, the draw, the layer and the
+    prompt's own hash (`circuits.engine.philox`), never of its place in a batch or of the device.
 
-    Norms and value biases are folded before any of this, as in TransformerLens: a head's constant c = b_V + b_LN W_V goes
-    through W_O into the layer's output bias, since attention sums to 1. So
+    Norms and value biases are folded beforehand, as in TransformerLens: a head's constant c = b_V + b_LN W_V goes through W_O
+    into the layer's output bias, since attention sums to 1. So
 
-        zero       z = 0        removes what the head reads from the prompt; c W_O stays in place
-        zero_raw   z = -c       removes c W_O too, as zeroing the head in a model that is not folded does
+        zero       z = 0        removes what the head reads from the prompt and keeps c W_O
+        zero_raw   z = -c       removes c W_O too, like zeroing the head in the unfolded model
 
-    The two are one in models without these biases (Llama, Qwen 3, Gemma) and at every place that is no head.
+    The two are the same in models without these biases (Llama, Qwen 3, Gemma) and for nodes other than heads.
     """
 
     kind: RecipeKind
@@ -71,9 +71,9 @@ class Recipe:
 
 @dataclass(frozen=True)
 class EveryBut:
-    """Every position of a prompt but those that `roles` name: where a (head, position) circuit lets its head be ablated.
+    """Every position of a prompt except those that `roles` name: where a head claimed at positions is ablated.
 
-    UserError without a role, which is all positions and is written None.
+    Raises UserError without a role, since all positions are written as None.
     """
 
     roles: tuple[str, ...]
@@ -87,7 +87,7 @@ class EveryBut:
 class Intervention:
     """Replace the activations of `nodes` by `recipe`, at the named `positions` or (None) at all of them.
 
-    Nodes are whole here: `on_parts` says the same of parts of nodes. ValueError for a part.
+    Nodes must be whole; `on_parts` makes interventions on parts of nodes. Raises ValueError for a part.
     """
 
     nodes: tuple[Node, ...]
@@ -102,11 +102,11 @@ class Intervention:
 
 @dataclass(frozen=True)
 class PathIntervention:
-    """Show the readers of `edges` what their writers give under `recipe`, and nobody else.
+    """Show only the readers of `edges` the values of their writers under `recipe`.
 
     The input of reader r becomes stream + sum over its edges' writers w of (w under the recipe - w in this run), at all
-    positions. The writers themselves go on as they are, so a single edge is the direct path alone (Goldowsky-Dill et al.
-    2023), and a set of edges is an edge-level circuit's complement. Of two path interventions on one edge in a variant, the
+    positions. The writers themselves are unchanged, so a single edge is just the direct path (Goldowsky-Dill et al. 2023), and
+    a set of edges can be the complement of an edge-level circuit. If two path interventions of a variant change one edge, the
     later one counts.
     """
 
@@ -118,7 +118,7 @@ class PathIntervention:
 class Variant:
     """One row of the effects table: a base run and the interventions on it.
 
-    Those on nodes come first, in order; those on paths then see the nodes as changed.
+    Interventions on nodes come first, in order; those on paths then see the changed nodes.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Variant:
 class Sweep:
     """An ordered list of variants with distinct names.
 
-    `probabilities`: whether those of answers and foils are wanted too, which takes the logits of the whole vocabulary.
+    `probabilities`: also compute those of answers and foils, which needs the logits of the whole vocabulary.
     """
 
     variants: tuple[Variant, ...]
@@ -155,17 +155,17 @@ class Sweep:
 
     @cached_property
     def sha256(self) -> str:
-        """Names the sweep within a process; no result holds it, so it may change with the fields of a variant."""
+        """Identity of the sweep within a process. No result stores it, so it may change with the fields of a variant."""
         return results_io.sha256(repr((self.probabilities, self.variants)).encode())
 
 
 @dataclass(frozen=True)
 class Effects:
-    """What a sweep did: one row per variant, one column per prompt.
+    """The results of a sweep: one row per variant, one column per prompt.
 
-    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats; from a study, whatever the task's
-    metric is. `correct`: probability of the answers above that of the foils. `answer_probability`: summed over the answers,
-    and `foil_probability` over the foils; None unless the sweep asks for them.
+    `logit_diff`: mean answer logit minus mean foil logit at the last position, in nats; from a study it holds the task's
+    metric instead. `correct`: the answers are more probable than the foils. `answer_probability` is summed over the answers,
+    `foil_probability` over the foils; both are None unless the sweep asks for them.
     """
 
     names: tuple[str, ...]
@@ -178,7 +178,7 @@ class Effects:
 
     @property
     def probabilities(self) -> tuple[Float[np.ndarray, "variant prompt"], Float[np.ndarray, "variant prompt"]]:
-        """Probabilities of the answers and of the foils. ValueError if the sweep did not ask for them."""
+        """Probabilities of the answers and of the foils. Raises ValueError if the sweep did not ask for them."""
         if self.answer_probability is None or self.foil_probability is None:
             raise ValueError("the effects have no probabilities; run the sweep with probabilities=True")
         return self.answer_probability, self.foil_probability
@@ -202,9 +202,9 @@ class Effects:
 
 
 def on_parts(nodes: Iterable[Node], recipe: Recipe) -> tuple[Intervention, ...]:
-    """The interventions that replace each of `nodes` where it counts: at all positions, or at those of its parts.
+    """The interventions that replace each of `nodes` at all positions, or at the positions of its given parts.
 
-    A token that two named positions share is replaced if either part is. Parts that make up the node are the node.
+    A token that two named positions share is replaced if either part is. Parts that cover a node count as the whole node.
     """
     places: dict[Node, tuple[str | EveryBut, ...] | None] = {}
     for node in nodes:
@@ -221,14 +221,14 @@ def on_parts(nodes: Iterable[Node], recipe: Recipe) -> tuple[Intervention, ...]:
 
 
 def _everywhere(places: tuple[str | EveryBut, ...] | None) -> tuple[str | EveryBut, ...] | None:
-    """None for places that leave no position out."""
+    """None if `places` cover all positions, else `places`."""
     named = {place for place in places or () if isinstance(place, str)}
     full = any(isinstance(place, EveryBut) and named >= set(place.roles) for place in places or ())
     return None if full else places
 
 
 def ablate(nodes: Iterable[Node], recipe: Recipe, name: str) -> Variant:
-    """The clean run with `nodes` ablated, each where it counts (no nodes: the clean run itself)."""
+    """The clean run with `nodes` ablated, each at its positions (no nodes: the clean run itself)."""
     return Variant(name, on_parts(nodes, recipe))
 
 
@@ -243,12 +243,12 @@ def noise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = 
 
 
 def _patched(nodes: Iterable[Node], source: Base, positions: tuple[str, ...] | None) -> tuple[Intervention, ...]:
-    """Nodes patched from a run at `positions`, or (None) where each counts."""
+    """Nodes patched from a run at `positions`, or (None) each at its own positions."""
     recipe = Recipe("patch", source=source)
     return on_parts(nodes, recipe) if positions is None else (Intervention(tuple(nodes), recipe, positions),)
 
 
 def patch_paths(edges: Iterable[Edge], recipe: Recipe, name: str, base: Base = "clean") -> Variant:
-    """The `base` run with `edges` carrying what their writers give under `recipe` (no edges: the base run itself)."""
+    """The `base` run with `edges` carrying their writers' values under `recipe` (no edges: the base run itself)."""
     edges = tuple(edges)
     return Variant(name, (PathIntervention(edges, recipe),) if edges else (), base)

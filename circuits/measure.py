@@ -1,6 +1,6 @@
 """Stage 1: run the measurements that are missing or stale and write one numbered result each.
 
-A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the one asked for. Nothing fresh is
+A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the requested one. Fresh results are not
 measured again: a killed run repeats only the measurement it was in, and the model is loaded only if something is stale.
 """
 
@@ -39,8 +39,8 @@ ROOT: Final = Path(__file__).parents[1]
 class Plan:
     """What is to be measured: a model, a task's prompts, a circuit and the settings of every measurement.
 
-    `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` draw the prompts. `circuit` starts as
-    None, since searching for one needs the plan. `say` hears what loading does.
+    `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` determine the prompts. `circuit` starts
+    as None, since searching for one needs the plan. `say` is called with messages about loading.
     """
 
     model_settings: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Plan:
         return models.identify(self.model_settings)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Plan:
-        """The same plan with other values for some settings; what is loaded already is not loaded again."""
+        """The same plan with some settings changed; what is already loaded is kept."""
         other = replace(self, settings={**self.settings, **settings})
         for name in ("identity", "examples", "prompts_sha256", "model"):
             if name in self.__dict__:
@@ -68,36 +68,36 @@ class Plan:
 
     @cached_property
     def examples(self) -> Mapping[str, list[tasks.Example]]:
-        """The four prompt sets as text."""
+        """{prompt set: its examples as text}, for all sets that `sizes` names."""
         return prompts.draw_examples(self.task, self.sizes, self.seed)
 
     @cached_property
     def prompts_sha256(self) -> str:
-        """Identity of all four prompt sets, from their text alone."""
+        """Digest of all prompt sets, from their text alone."""
         return results_io.sha256(
             {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
         )
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """The named positions of the task's prompts, at which a claim may say that a node counts."""
+        """The named positions of the task's prompts, at which nodes can be claimed."""
         first = next(examples[0] for examples in self.examples.values() if examples)
         return (*first.positions, prompts.CHANGED)
 
     def checked(self, circuit: Circuit) -> Circuit:
-        """The circuit, if the model has all that it claims and the task every position; otherwise UserError."""
+        """The circuit. Raises UserError if the model lacks a claimed node or the task a claimed position."""
         positions = self.positions if any(node.is_part for node in circuit.nodes) else None
         return circuit.check(self.identity.n_layers, self.identity.n_heads, positions)
 
     def require_reference(self) -> None:
-        """UserError, before a model is loaded, if a template has too few reference prompts for its means."""
+        """Raises UserError, before a model is loaded, if a template has too few reference prompts for its means."""
         held = Counter(example.template for example in self.examples["reference"])
         asked = {
             example.template for name in ("evaluation", "held_out", "discovery") for example in self.examples[name]
         }
         template = min(sorted(asked), key=lambda name: held[name])
         if held[template] < MINIMUM_REFERENCE_PROMPTS:
-            spread = 1 if self.task.templates else 3  # templates that are drawn at random are not equally frequent
+            spread = 1 if self.task.templates else 3  # randomly drawn templates are not equally frequent
             needed = len(asked) * MINIMUM_REFERENCE_PROMPTS * spread
             raise UserError(
                 f"prompts.reference={self.sizes['reference']} gives template {template!r} {held[template]} reference prompts and "
@@ -110,7 +110,7 @@ class Plan:
 
     @cached_property
     def study(self) -> Study:
-        """The loaded model on the tokenized prompts."""
+        """The loaded model with the tokenized prompts."""
         model, started = self.model, time.monotonic()
         self.say("preparing prompts and engine")
         made = study.prepare(model, self.task, self.sizes, self.seed, self.engine, settings=self.settings)
@@ -142,14 +142,14 @@ class Plan:
         }
 
     def depends_on_circuit(self, number: str) -> bool:
-        """True if result `number` changes with the circuit: always, or for a model of this size under these settings."""
+        """True if result `number` depends on the circuit, in general or for a model of this size under these settings."""
         for_this_model = getattr(MEASUREMENTS[number], "depends_on_circuit", None)
         return number in DEPEND_ON_CIRCUIT or (
             for_this_model is not None and for_this_model(self.settings, len(self.identity.heads))
         )
 
     def _companions_of_files(self, number: str) -> dict[str, Any]:
-        """Which companions come from files, for the measurement that runs them: options may change their prompts."""
+        """For the measurement of companion tasks, those that come from files, since options may change their prompts."""
         others = self.task.others or {}
         if number != cross_task.NUMBER or not others:
             return {}
@@ -183,10 +183,10 @@ def measure(
 ) -> list[str]:
     """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
 
-    Nobody else may write in `folder` meanwhile. A fresh copy in `shared` (the default run's folder) or in a subfolder of it is
-    copied, not measured again. `exclusive` is held while a circuit-independent result is looked up or measured. A result that
-    the model's architecture does not allow is left out, with the reason to `note`; the calibrations that read it then say so.
-    UserError, before anything is measured, for settings that are missing or that a measurement refuses.
+    No other process may write in `folder` meanwhile. A fresh result in `shared` (the default run's folder) or in a subfolder of
+    it is copied instead of measured again. `exclusive` is held while a circuit-independent result is looked up or measured. A
+    result that the model's architecture does not allow is left out, and `note` gets the reason; calibrations that read it then
+    say so. Raises UserError, before anything is measured, for settings that are missing or that a measurement refuses.
     """
     numbers = list(numbers)
     check(plan, numbers)
@@ -207,7 +207,7 @@ def measure(
 def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared: Path | None) -> Path | None:
     """The same result in another folder; None if there is none.
 
-    01 is compared first, so folders of other prompts are skipped. Seeds are compared because the file stores them though not
+    01 is compared first, to skip folders with other prompts. Seeds are compared too, because every file stores them but not
     every subject does.
     """
     if shared is None or not shared.is_dir():
@@ -222,9 +222,9 @@ def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared
 
 
 def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: Callable[[str], Any]) -> bool:
-    """Measure result `number` into `path`; False, and no file, if the model's architecture does not allow it.
+    """Measure result `number` into `path`; returns False, without a file, if the model's architecture does not allow it.
 
-    UserError, with the reason, for a model that cannot be run at all, and for numbers that are not finite: nothing is written.
+    Raises UserError, with the reason and without a file, for a model that cannot be run and for numbers that are not finite.
     """
     module, study_ = MEASUREMENTS[number], plan.study
     try:
@@ -249,7 +249,7 @@ def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: 
 
 
 def check(plan: Plan, numbers: Iterable[str]) -> None:
-    """UserError, before anything is measured, for settings that are missing or that a measurement refuses."""
+    """Raises UserError, before anything is measured, for settings that are missing or that a measurement refuses."""
     for number in numbers:
         module = MEASUREMENTS[number]
         for name in module.SETTINGS:
@@ -279,7 +279,7 @@ def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete temporary files that a killed run left behind; nobody else may be writing in the folder."""
+    """Delete temporary files of a killed run; no other process may be writing in the folder."""
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
 
@@ -304,7 +304,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
 
 
 def environment(plan: Plan) -> dict[str, Any]:
-    """What a result was made with, besides its subject."""
+    """The environment of a result, which is not part of its subject."""
     return {
         "code_version": code_digest.version_of("measurements"),
         "revision": plan.identity.revision,

@@ -1,4 +1,4 @@
-"""Load a model and say exactly which one it is."""
+"""Load a model and establish its identity."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ from results_io import UserError
 if TYPE_CHECKING:
     from transformers import (
         PreTrainedModel,
-    )  # two seconds to import, which a run that measures nothing need not wait for
+    )  # takes two seconds to import, which a run that measures nothing can save
 
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
-VOUCHED = ("published", "planted")  # kinds of circuits that others, or the weights' maker, vouch for
+VOUCHED = ("published", "planted")  # kinds of circuits that come from a paper or from the maker of the weights
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-READ = (  # what a model's identity is over, besides its weights; other files may lie beside them
+READ = (  # files in a model's identity besides its weights; other files in the folder do not matter
     *("added_tokens.json", "config.json", "generation_config.json", hub.INDEX),
     *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
     *("merges.txt", "tokenizer.model", "vocab.txt"),
 )
-MOST_BYTES = 1 << 28  # of one of these files: the largest tokenizers have 40 MB
-PROBE = 8  # tokens whose last position shows whether the bridge computes the model's own function
-PARITY = {  # of log-probabilities, over the largest: another function is off by more than a tenth, rounding of folded weights by
+MOST_BYTES = 1 << 28  # limit for one of these files; the largest tokenizers have 40 MB
+PROBE = 8  # tokens; at their last position the bridge must compute the model's own function
+PARITY = {  # largest relative error of log-probabilities: a wrong function is off by over a tenth, rounding of folded weights by
     "float64": 1e-4,  # float32 inside: folding, rotary positions, norms
     "float32": 1e-3,
-    "float32_over_float16": 0.005,  # weights that are folded are rounded once more, and nothing else is
+    "float32_over_float16": 0.005,  # only folded weights are rounded once more
     "float32_over_bfloat16": 0.02,  # 0.002 in tiny models of every family
     "float16": 0.1,
     "bfloat16": 0.3,
 }
-MISMATCHED = "ignore_mismatched_sizes"  # in what transformers says of weights of other shapes
+MISMATCHED = "ignore_mismatched_sizes"  # part of transformers' message about weights with wrong shapes
 Say = Callable[[str], Any]
 
 
 class UnsupportedArchitectureError(UserError):
-    """A measurement that assumes something about the architecture which this model's has not."""
+    """Raised if a measurement assumes something about the architecture that this model does not have."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which model a configuration names, without its weights in memory.
+    """The identity of the model that a configuration names, without its weights in memory.
 
     `sha256` is over its configuration, tokenizer and weight files (planted models: over the code and the seed that build
-    them). `circuits` are those that come with it, by task. `folder` holds its files (None: built in memory), `revision` is
-    the hub's commit that they are of. `knows` says which prompts it can read: the embedded models' own few hundred words
-    ("embedded"), or natural language.
+    them). `circuits` are those that come with it, by task. `folder` has its files (None: built in memory), `revision` is their
+    commit on the hub. `knows` says which prompts it can read: only the few hundred words of the embedded models ("embedded"),
+    or natural language.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Identity:
         return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
 
     def vouched(self, task: str) -> Circuit | None:
-        """The task's circuit if it comes from a paper or the weights' maker and is about these weights: a found one can be
-        compared with it."""
+        """The task's circuit, if it comes from a paper or the weights' maker and is about these weights. A discovered circuit can
+        be compared with it."""
         known = self.circuits.get(task)
         if known is None or known.provenance["kind"] not in VOUCHED:
             return None
@@ -99,12 +99,12 @@ class Identity:
 
     @property
     def origin(self) -> str:
-        """Where the weights come from, in words: a folder read in place of the hub is not the hub."""
+        """The origin of the weights in words; a folder read in place of the hub counts as a folder."""
         if self.kind != "hub":
             return self.kind
         if self.revision:
             return f"hub, revision {self.revision[:8]}"
-        assert self.folder is not None  # only a model built in memory has none
+        assert self.folder is not None  # only a model built in memory has no folder
         return f"folder {self.folder.name}"
 
 
@@ -113,8 +113,8 @@ class Model:
     """A loaded model: the TransformerBridge (layer norms folded, writers and unembedding centred), its tokenizer and
     its identity.
 
-    `value_constants` are what folding moved from the heads' outputs z into the output bias, by layer: b_V + b_LN W_V, which
-    a head gives whatever it reads, because attention sums to 1. z of the model as it was stored is the bridge's z plus them.
+    `value_constants` [layer][head d_head] are what folding moved from the heads' outputs z into the output bias: b_V + b_LN W_V,
+    which a head outputs whatever it reads, because attention sums to 1. The unfolded model's z is the bridge's z plus them.
     """
 
     identity: Identity
@@ -156,16 +156,14 @@ class Model:
 
     @property
     def precision(self) -> str:
-        """The name in model.dtype: of what it computes in, and of what weights are kept in if that is narrower."""
+        """The name as in model.dtype: the dtype of computation, and that of stored weights if it is narrower."""
         matrix = narrow_weights.plain(next(weight for weight in self.bridge.parameters() if weight.ndim > 1))
         computed, kept = (str(dtype).removeprefix("torch.") for dtype in (self.dtype, matrix.dtype))
         return computed if computed == kept else f"{computed}_over_{kept}"
 
     @cached_property
     def unembedding(self) -> Float[Tensor, "d_model vocabulary"]:
-        """W_U with the final norm's gain folded in and, unless the model bounds its logits, every row centred over the
-        vocabulary.
-        """
+        """W_U with the final norm's gain folded in; every row is centred over the vocabulary unless the model caps its logits."""
         return self.bridge.W_U.detach().float().cpu()
 
     @cached_property
@@ -182,7 +180,7 @@ class Model:
 
     @cached_property
     def projections(self) -> Mapping[str, list[Float[Tensor, "head input output"]]]:
-        """W_Q, W_K, W_V and W_O by "q", "k", "v", "o" and layer, where and as precise as the model computes.
+        """W_Q, W_K, W_V and W_O by "q", "k", "v", "o" and layer, on the model's device and in its computing dtype.
 
         Under grouped-query attention k and v have one entry for each key-value head.
         """
@@ -191,7 +189,7 @@ class Model:
 
     @cached_property
     def projection_biases(self) -> Mapping[str, list[Float[Tensor, "head output"] | None]]:
-        """b_Q, b_K and b_V alike; None in architectures without."""
+        """b_Q, b_K and b_V in the same form; None in architectures without them."""
         found = {}
         for kind, name in {"q": "b_Q", "k": "b_K", "v": "b_V"}.items():
             biases = [getattr(block.attn, name, None) for block in self.bridge.blocks]
@@ -200,7 +198,7 @@ class Model:
 
     @cached_property
     def embedding(self) -> Float[Tensor, "vocabulary d_model"]:
-        """W_E, centred where the norms centre."""
+        """W_E, centred if the norms centre."""
         return self.bridge.W_E.detach().float().cpu()
 
     @cached_property
@@ -210,18 +208,18 @@ class Model:
 
     @cached_property
     def key_weights(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """W_K that every query head uses, the gain of the norm before it folded in."""
+        """W_K of every query head (repeated within a group), the gain of the norm before it folded in."""
         return self._per_query_head(self.bridge.W_K)
 
     @cached_property
     def value_weights(self) -> Float[Tensor, "layer head d_model d_head"]:
-        """W_V that every query head uses, the gain of the norm before it folded in."""
+        """W_V of every query head (repeated within a group), the gain of the norm before it folded in."""
         return self._per_query_head(self.bridge.W_V)
 
     def _per_query_head(
         self, shared: Float[Tensor, "layer group d_model d_head"]
     ) -> Float[Tensor, "layer head d_model d_head"]:
-        """Grouped-query attention: consecutive query heads share one key and value head."""
+        """Weights of key-value heads repeated for each query head; consecutive query heads share one."""
         shared = shared.detach().float().cpu()
         return shared.repeat_interleave(self.n_heads // shared.shape[1], dim=1)
 
@@ -232,7 +230,7 @@ class Model:
 
     @property
     def normalises_queries(self) -> bool:
-        """True if queries and keys pass a norm, as in Qwen 3 and Gemma 3: W_Q W_K^T is then not what attention scores."""
+        """True if queries and keys pass a norm, as in Qwen 3 and Gemma 3, so that W_Q W_K^T does not give the scores."""
         return "blocks.0.attn.q_norm.hook_out" in self.bridge.hook_dict
 
     @property
@@ -242,7 +240,7 @@ class Model:
 
     @property
     def bounds_logits(self) -> bool:
-        """True if logits are cap tanh(x / cap), as in Gemma 2: not linear in the final stream."""
+        """True if logits are cap tanh(x / cap), as in Gemma 2, and so not linear in the final stream."""
         return (getattr(self.bridge.cfg, "output_logits_soft_cap", None) or -1.0) > 0
 
     def attention_gain(self, layer: int) -> Float[Tensor, " d_model"]:
@@ -252,12 +250,12 @@ class Model:
         return 1 + weight if norm.uses_weight_offset else weight
 
     def logits_of(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
-        """The model's own final norm, unembedding and bound of the logits, on any residual stream of one position a row."""
+        """The model's own final norm, unembedding and cap of the logits, applied to any stream with one position per row."""
         logits = self.bridge.unembed(self.bridge.ln_final(stream[:, None]))[:, 0]
         return self.bridge.adapter.apply_output_logits_transform(logits)
 
     def require(self, node: Node) -> None:
-        """UserError if the node is outside this model."""
+        """Raises UserError if the node is outside this model."""
         if not (0 <= node.layer < self.n_layers) or (node.kind == "head" and not 0 <= node.index < self.n_heads):
             raise UserError(
                 f"{node} is outside model {self.name}, which has layers 0-{self.n_layers - 1} with heads "
@@ -266,16 +264,16 @@ class Model:
 
 
 def attention_scale(layer: int) -> str:
-    """The hook at which the norm after a layer's attention shows what it divides by."""
+    """The hook with the divisor of the norm after a layer's attention."""
     return f"blocks.{layer}.ln1_post.hook_scale"
 
 
 def identify(settings: Mapping[str, Any]) -> Identity:
-    """Which model a `model=` configuration names (keys name, kind, and path, repository or variant), without its weights.
+    """The identity of the model that a `model=` configuration names (keys name, kind, and path, repository or variant).
 
-    `given` in it is a GivenModel, an object in place of all that.
-    A hub model is downloaded if it is not on this machine; `path` names a folder to read in its place. UserError if the
-    kind, the folder or the repository is unknown, or the weights are not there as safetensors.
+    The key `given` is a GivenModel, an object in place of these keys. Weights are not loaded. A hub model is downloaded if it is
+    not on this machine; `path` names a folder to read in its place. Raises UserError if the kind, the folder or the repository
+    is unknown, or if the weights are not there as safetensors.
     """
     kind = settings["kind"]
     if (given := settings.get("given")) is not None:
@@ -292,10 +290,10 @@ def identify(settings: Mapping[str, Any]) -> Identity:
 
 
 def load(settings: Mapping[str, Any], say: Say = lambda step: None) -> Model:
-    """The model that a `model=` configuration names, ready for hooks; `say` is told of every step as it begins.
+    """The model that a `model=` configuration names, ready for hooks; `say` is called as every step begins.
 
-    UserError as `identify`, and where memory does not suffice, or where the hooked model gives other log-probabilities at the
-    last position of a few tokens than plain Hugging Face.
+    Raises UserError as `identify` does, if memory does not suffice, or if the hooked model's log-probabilities at the last
+    position of a few tokens differ from those of plain Hugging Face.
     """
     identity = identify(settings)
     step = _steps(identity.name, say)
@@ -319,14 +317,14 @@ def load(settings: Mapping[str, Any], say: Say = lambda step: None) -> Model:
 
 
 def _steps(name: str, say: Say) -> Say:
-    """Tells `say` of a step, with the seconds since the first."""
+    """A function that reports a step to `say`, with the seconds since the first."""
     started = time.monotonic()
     return lambda step: say(f"loading {name}, {time.monotonic() - started:.1f} s: {step}")
 
 
 def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
-    """The number of parameters in a model's files; UserError if they are quantised, or do not fit the memory while folded."""
-    assert identity.folder is not None  # a model built in memory is there already
+    """The number of parameters in a model's files. Raises UserError if they are quantised or do not fit memory while folded."""
+    assert identity.folder is not None  # a model built in memory does not get here
     weights = sorted(identity.folder.glob("*.safetensors"))
     runnable.require_floating(weights, identity.name)
     parameters = runnable.parameters_in(weights)
@@ -337,9 +335,9 @@ def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
 
 
 def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
-    """(weights as an ordinary Hugging Face model with eager attention, which TransformerLens has not touched; tokenizer).
+    """(plain Hugging Face model with eager attention, not processed by TransformerLens; tokenizer).
 
-    UserError for weights with holes, as `load`.
+    Raises UserError for incomplete weights, as `load` does.
     """
     plain, tokenizer = _read_plain(settings, identity)
     if precision_of(settings) in narrow_weights.KEPT:
@@ -356,7 +354,7 @@ def _read_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTra
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
         built.model.set_attn_implementation("eager")
-        cast(torch.nn.Module, built.model).to(device, dtype).eval()  # transformers' own `to` hides what it takes
+        cast(torch.nn.Module, built.model).to(device, dtype).eval()  # transformers' own `to` hides its arguments
         return built.model, built.tokenizer
     tokenizer = load_tokenizer(identity)
     loading = {"dtype": dtype, "attn_implementation": "eager", "local_files_only": True}
@@ -377,8 +375,8 @@ def load_tokenizer(identity: Identity) -> Any:
 
 @dataclass(frozen=True)
 class TextReader:
-    """What of a model reads text: its tokenizer, which prompts it can read (as `Identity.knows`), and how many tokens at most
-    (None: its configuration does not say)."""
+    """The part of a model that reads text: its tokenizer, the prompts it can read (as `Identity.knows`), and the largest number
+    of tokens (None: its configuration does not say)."""
 
     tokenizer: Any
     knows: Literal["embedded", "natural language"]
@@ -386,9 +384,9 @@ class TextReader:
 
 
 def text_reader(settings: Mapping[str, Any]) -> TextReader:
-    """What reads texts for the model that a `model=` configuration names; its weights are not looked at.
+    """The text reader of the model that a `model=` configuration names; its weights are not read.
 
-    UserError as `identify`, for what its config.json rules out.
+    Raises UserError as `identify` does, and for what its config.json rules out.
     """
     if (given := settings.get("given")) is not None:
         return TextReader(given.tokenizer, "embedded" if given.by_words else "natural language", given.longest)
@@ -396,7 +394,7 @@ def text_reader(settings: Mapping[str, Any]) -> TextReader:
         from circuits import planted
         from circuits.planted.features import N_POSITIONS
 
-        planted.design_of(settings["variant"], int(settings.get("seed", 0)))  # refuses an unknown one
+        planted.design_of(settings["variant"], int(settings.get("seed", 0)))  # raises for an unknown variant
         return TextReader(planted.tokenizer_with_bos(settings["name"]), "embedded", N_POSITIONS)
     snapshot = hub.snapshot_of(settings)
     folder = snapshot.folder if snapshot else _folder(settings)
@@ -407,9 +405,9 @@ def text_reader(settings: Mapping[str, Any]) -> TextReader:
 
 
 def tokenizer_in(folder: Path) -> Any:
-    """The tokenizer in a folder, as it is: no BOS token of its own accord, no padding added.
+    """The tokenizer in a folder, unchanged: no BOS token is set and no padding token added.
 
-    UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
+    Raises UserError if there is none that transformers can read, or if it does not give the tokens' offsets in the text.
     """
     _require_files(folder)
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
@@ -419,7 +417,7 @@ def tokenizer_in(folder: Path) -> Any:
 
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the tokenizers library raises Exception itself for a file that it cannot read
+    except Exception as error:  # the tokenizers library raises a bare Exception for a file that it cannot read
         raise UserError(
             f"model folder {folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
             "tokenizer.json there"
@@ -477,7 +475,7 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
 
 
 def _circuits(settings: Mapping[str, Any], folder: Path) -> dict[str, Circuit]:
-    """The circuits published about the model that `settings` names; those in its own folder come before them."""
+    """The circuits published about the model that `settings` names; those in its own folder take precedence."""
     folders = [folder / "circuits"]
     if settings.get("published"):
         folders.insert(0, PUBLISHED / settings["published"])
@@ -485,7 +483,7 @@ def _circuits(settings: Mapping[str, Any], folder: Path) -> dict[str, Circuit]:
 
 
 def _digest(paths: Iterable[Path]) -> str:
-    """SHA-256 over the contents of files, read once in a process as long as they do not change."""
+    """SHA-256 over the contents of files, cached in the process as long as they do not change."""
     stated = [(path.resolve(), path.stat()) for path in paths]
     return _digest_of(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stated))
 
@@ -501,8 +499,8 @@ def _digest_of(stated: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def _require_files(folder: Path) -> None:
-    """UserError if what is read of a model's folder is a pipe or a device, which may have no end, or larger than any text of a
-    model.
+    """Raises UserError if a file to be read from a model's folder is a pipe or a device, which may be endless, or is larger than
+    any text file of a model.
     """
     for name in READ:
         path = folder / name
@@ -515,7 +513,7 @@ def _require_files(folder: Path) -> None:
 
 
 def _require_shards(folder: Path) -> None:
-    """UserError if the index of sharded weights names a file that is not there."""
+    """Raises UserError if the index of sharded weights names a missing file."""
     try:
         names = hub.shards(folder)
     except (ValueError, RecursionError) as error:
@@ -529,7 +527,7 @@ def _require_shards(folder: Path) -> None:
 
 
 def _knows(folder: Path) -> Literal["embedded", "natural language"]:
-    """Which prompts a tokenizer can take: a word-level one is that of the embedded models."""
+    """The prompts that a tokenizer can read: a word-level tokenizer is that of the embedded models."""
     try:
         kind = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["type"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -554,10 +552,10 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
 def _bridge(
     identity: Identity, settings: Mapping[str, Any], loaded: dict[str, Any], tokenizer: Any, step: Say
 ) -> tuple[Any, tuple[Tensor, ...]]:
-    """(a TransformerBridge in compatibility mode, the `value_constants` that this folded), without the libraries' own
-    chatter on the terminal. `loaded` holds the plain model (hf_model) or what reads it (model_class).
+    """(a TransformerBridge in compatibility mode, the `value_constants` that folding moved), with the libraries' own output
+    silenced. `loaded` has the plain model (hf_model) or its reader (model_class).
 
-    UnsupportedArchitectureError if TransformerLens cannot take the model apart, or if what it makes of it is another function.
+    Raises UnsupportedArchitectureError if TransformerLens cannot convert the model, or if the result computes another function.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     device, dtype = device_of(settings), kept_dtype(precision_of(settings))
@@ -566,11 +564,11 @@ def _bridge(
 
     precision = precision_of(settings)
     watched = _Watched(loaded.get("model_class"), precision in narrow_weights.KEPT)
-    its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
+    its_own = copy.deepcopy(tokenizer)  # TransformerLens sets the EOS token as BOS if a tokenizer has none
     try:
         with quiet():
             if "hf_model" in loaded:
-                loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
+                loaded["hf_model"].to(device, dtype)  # the bridge does not move a model that it is given
                 watched.saw(loaded["hf_model"])
             else:
                 loaded = {"model_class": watched}
@@ -581,13 +579,13 @@ def _bridge(
             stored = _values_of_biases(bridge)
             bridge.process_weights = partial(_process, bridge, precision)  # pyright: ignore[reportAttributeAccessIssue]
             bridge.enable_compatibility_mode(disable_warnings=True)
-            # of architectures whose norms or value biases compatibility mode leaves alone
+            # for architectures whose norms or value biases compatibility mode does not fold
             kept = _values_of_biases(bridge)
         step("comparing its last position with plain Hugging Face")
         error = watched.error_of(bridge)
     except (UserError, SafetensorError, torch.OutOfMemoryError, MemoryError):
         raise
-    except Exception as error:  # whatever TransformerLens stumbles over in an architecture that it does not know well
+    except Exception as error:  # TransformerLens may fail in any way on an architecture that it does not support well
         raise UnsupportedArchitectureError(
             f"model {identity.name} cannot be run: TransformerLens cannot take it apart ({type(error).__name__}: "
             f"{_first_line(error)}); use a family of docs/real-models.md"
@@ -602,7 +600,7 @@ def _bridge(
 
 
 def _process(bridge: Any, precision: str, **unused: bool) -> None:
-    """In place of the bridge's own `process_weights`, which takes several times the memory."""
+    """Replaces the bridge's own `process_weights`, which takes several times the memory."""
     folding.fold(bridge)
     if precision in narrow_weights.KEPT:
         narrow_weights.widen(bridge.original_model)
@@ -610,9 +608,9 @@ def _process(bridge: Any, precision: str, **unused: bool) -> None:
 
 
 class _Watched:
-    """Reads a plain model by `model_class`, and keeps what it says at the last position of a few tokens.
+    """Reads a plain model by `model_class`, and keeps its log-probabilities at the last position of a few tokens.
 
-    `widens`: it is asked in float32, whatever its weights are kept in.
+    `widens`: it runs in float32, whatever dtype its weights are stored in.
     """
 
     def __init__(self, model_class: Any, widens: bool) -> None:
@@ -625,7 +623,7 @@ class _Watched:
 
     @torch.no_grad()
     def saw(self, plain: PreTrainedModel) -> None:
-        """Keep log-probabilities of the plain model."""
+        """Store log-probabilities of the plain model."""
         plain.eval()
         self._tokens = torch.linspace(0, plain.config.vocab_size - 1, PROBE).long()[None]
         with narrow_weights.widened(plain) if self._widens else contextlib.nullcontext():
@@ -634,7 +632,7 @@ class _Watched:
 
     @torch.no_grad()
     def error_of(self, bridge: Any) -> float:
-        """The largest difference of the bridge's log-probabilities, over the largest of the plain model's."""
+        """The largest error of the bridge's log-probabilities, over the largest log-probability of the plain model in size."""
         device = next(bridge.parameters()).device
         found = bridge(self._tokens.to(device), return_type="logits")[0, -1].double().log_softmax(-1).cpu()
         return float((found - self._expected).abs().max() / self._expected.abs().max())
@@ -642,7 +640,7 @@ class _Watched:
 
 @torch.no_grad()
 def _values_of_biases(bridge: Any) -> list[Float[Tensor, "head d_head"]]:
-    """b_V + b_LN W_V of every query head by layer, in float32 at least; zeros where a layer has neither bias."""
+    """b_V + b_LN W_V of every query head by layer, in float32 at least; zeros if a layer has neither bias."""
     n_heads, d_head = int(bridge.cfg.n_heads), int(bridge.cfg.d_head)
     some = next(bridge.parameters())
     placed = {"device": some.device, "dtype": torch.promote_types(some.dtype, torch.float32)}
@@ -660,7 +658,7 @@ def _values_of_biases(bridge: Any) -> list[Float[Tensor, "head d_head"]]:
 
 
 class _CompleteModel:
-    """AutoModelForCausalLM for weights without holes, which transformers would fill with random numbers."""
+    """AutoModelForCausalLM that requires complete weights; transformers would fill missing ones with random numbers."""
 
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
@@ -676,7 +674,7 @@ class _CompleteModel:
             ) from error
         model, report = cast(
             "tuple[PreTrainedModel, dict[str, Any]]", loaded
-        )  # a pair, as the loading info is asked for
+        )  # a pair, because the loading info is requested
         missing = sorted(report["missing_keys"])
         if missing:
             raise UserError(
@@ -688,7 +686,7 @@ class _CompleteModel:
 
 
 def precision_of(settings: Mapping[str, Any]) -> str:
-    """model.dtype, or the scoring dtype where it is null; UserError for a name that is no floating-point type."""
+    """model.dtype, or the scoring dtype if it is null. Raises UserError for a name that is no floating-point type."""
     name = str(settings.get("dtype") or "float32")
     dtype = narrow_weights.KEPT.get(name, getattr(torch, name, None))
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
@@ -700,12 +698,12 @@ def precision_of(settings: Mapping[str, Any]) -> str:
 
 
 def kept_dtype(precision: str) -> torch.dtype:
-    """What weights are kept in under a name that `precision_of` gives."""
+    """The dtype of stored weights for a name from `precision_of`."""
     return narrow_weights.KEPT.get(precision) or getattr(torch, precision)
 
 
 def device_of(settings: Mapping[str, Any]) -> str:
-    """The device asked for, or the GPU if there is one; UserError if it is not on this machine."""
+    """The requested device, by default the GPU if there is one. Raises UserError if this machine does not have it."""
     name = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)

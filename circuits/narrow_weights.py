@@ -1,8 +1,8 @@
-"""float32 over bfloat16: weights kept in 16 bits, of which every computation is in float32.
+"""float32 over 16 bits: weights are stored in 16 bits, and every computation with them is in float32.
 
-A narrow matrix tells the rest of the program that it is float32, and is widened wherever something is computed from it. Only
-what moves or cuts it (views, transposes, copies) keeps it narrow. A product with a large one widens a block of rows at a time,
-and its gradient widens them again, so that no second copy of the weights is alive.
+A narrow matrix reports its dtype as float32, and is widened whenever something is computed from it. Only operations that move
+or cut it (views, transposes, copies) keep it narrow. A product with a large matrix widens a block of rows at a time, and its
+gradient widens them again, so that there is never a second copy of the weights.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.overrides import get_default_nowrap_functions
 KEPT = {
     "float32_over_bfloat16": torch.bfloat16,
     "float32_over_float16": torch.float16,
-}  # name: what weights are kept in
-WIDENED = {"cpu": 2**22, "cuda": 2**26}  # numbers of a matrix that a product widens at once: 16 and 256 MiB
+}  # {name: dtype of stored weights}
+WIDENED = {"cpu": 2**22, "cuda": 2**26}  # matrix elements that a product widens at once: 16 and 256 MiB
 
-MOVING = {  # what gives the same numbers in the same type
+MOVING = {  # operations that keep the numbers and their type
     *(
         "__deepcopy__",
         "chunk",
@@ -80,7 +80,7 @@ class Narrow(Tensor):
                 return found if func in get_default_nowrap_functions() else _wrapped(found)
             if name == "cat" and all(isinstance(part, Narrow) for part in args[0]):
                 return func(*args, **kwargs).as_subclass(Narrow)
-            if name == "__getitem__":  # rows that are picked out: no more than them is widened
+            if name == "__getitem__":  # widen only the selected rows
                 return func(plain(args[0]), *args[1:]).float()
             return func(*_widened(args), **{key: _widened(value) for key, value in kwargs.items()})
 
@@ -93,24 +93,24 @@ class Narrow(Tensor):
 
 
 def narrow(weights: Tensor) -> Narrow:
-    """The same memory as a matrix that computes in float32."""
+    """The same memory as a `Narrow`, which computes in float32."""
     return weights.as_subclass(Narrow)  # pyright: ignore[reportReturnType]
 
 
 def plain(weights: Tensor) -> Tensor:
-    """The tensor as it is stored, for what keeps no record of its type."""
+    """The tensor in its stored dtype, as an ordinary tensor."""
     with torch._C.DisableTorchFunctionSubclass():
         return weights.as_subclass(Tensor) if isinstance(weights, Narrow) else weights
 
 
 def wide(weights: Tensor) -> Tensor:
-    """A tensor that others read by its address, such as a kernel: float32 itself where it is kept in less."""
+    """The tensor in float32 if it is narrow, for code that reads its memory, such as a kernel."""
     return plain(weights).float() if isinstance(weights, Narrow) else weights
 
 
 @torch.no_grad()
 def widen(module: torch.nn.Module) -> None:
-    """Compute in float32 from here on: matrices stay as they are stored, vectors and buffers, which are small, are float32."""
+    """Make a module compute in float32: matrices keep their stored dtype; vectors and buffers, which are small, are converted."""
     for part in module.modules():
         for name, weight in part._parameters.items():
             if weight is not None and weight.is_floating_point():
@@ -120,13 +120,13 @@ def widen(module: torch.nn.Module) -> None:
             if buffer is not None and buffer.is_floating_point():
                 part._buffers[name] = buffer.float()
         scale: Any = part
-        if "embed_scale" in part._buffers:  # Gemma's, which was rounded with the weights
+        if "embed_scale" in part._buffers:  # Gemma's scale, which was rounded with the weights
             scale.embed_scale = torch.full_like(scale.embed_scale, scale.scalar_embed_scale)
 
 
 @contextmanager
 def widened(module: torch.nn.Module) -> Iterator[None]:
-    """`widen` for the duration, then the parameters and buffers as they were."""
+    """Context in which the module is widened by `widen`; restores parameters and buffers afterwards."""
     kept = [(part, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
     widen(module)
     try:
@@ -143,7 +143,7 @@ def widened(module: torch.nn.Module) -> Iterator[None]:
 def linear(
     x: Float[Tensor, "*row from"], weights: Float[Tensor, "to from"], bias: Float[Tensor, " to"] | None = None
 ) -> Float[Tensor, "*row to"]:
-    """x W^T + b in float32 at least, W kept in 16 bits."""
+    """x W^T + b in float32 at least, with W stored in 16 bits."""
     if torch.is_grad_enabled() and (x.requires_grad or weights.requires_grad):
         found = _Product.apply(x, weights)
         return found if bias is None else found + bias  # pyright: ignore[reportOperatorIssue]
@@ -155,7 +155,7 @@ def linear(
 
 
 class _Product(torch.autograd.Function):
-    """x W^T, whose backward pass widens W anew. W itself gets no gradient."""
+    """x W^T; the backward pass widens W again. W gets no gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weights: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def _blocks(weights: Tensor) -> tuple[Tensor, ...]:
 
 
 def widened_at_once(device: torch.device) -> int:
-    """Numbers of a matrix that a product widens at once."""
+    """Number of matrix elements that a product widens at once."""
     return WIDENED.get(device.type, WIDENED["cuda"])
 
 
@@ -187,19 +187,19 @@ def widened_at_once(device: torch.device) -> int:
 
 
 def _name_of(func: Callable[..., Any]) -> str:
-    """Its name; of a property's getter or setter, the property's."""
+    """The function's name; for a property's getter or setter, the name of the property."""
     name = getattr(func, "__name__", "")
     return getattr(getattr(func, "__self__", None), "__name__", name) if name in ("__get__", "__set__") else name
 
 
 def _stays_narrow(args: tuple, kwargs: dict[str, Any]) -> bool:
-    """True for `to` with a device alone."""
+    """True for a call of `to` with only a device."""
     given = (*args, *kwargs.values())
     return not any(isinstance(one, (torch.dtype, Tensor)) for one in given)
 
 
 def _cuts(name: str, args: tuple) -> bool:
-    """True for an index of integers and slices, which gives a view."""
+    """True for indexing by integers and slices, which gives a view."""
     if name != "__getitem__":
         return False
     index = args[1] if isinstance(args[1], tuple) else (args[1],)

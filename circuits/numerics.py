@@ -1,8 +1,8 @@
-"""How precisely and how repeatably torch computes during a run: set by the run, recorded in its results, put back afterwards.
+"""Precision and determinism of torch during a run: set by the run, recorded in its results, restored afterwards.
 
-Products of float32 are IEEE float32, never TF32, whatever the caller has set. On a CUDA device torch takes deterministic
-algorithms where it has them, and cuBLAS a workspace of fixed size, with which its products repeat. Without a deterministic
-algorithm torch warns and goes on; the gradients of PyTorch's attention are the one such case here.
+Products of float32 are IEEE float32, never TF32, whatever the caller has set. On a CUDA device torch uses deterministic
+algorithms where it has them, and cuBLAS a workspace of fixed size, which makes its products repeatable. Without a deterministic
+algorithm torch warns and continues; the only such case here are the gradients of PyTorch's attention.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import torch
 
 WORKSPACE, SIZE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # the larger of the two that PyTorch names as repeatable
 
-DETERMINISTIC: Any = torch.utils.deterministic  # whose attribute stands in no type stub
+DETERMINISTIC: Any = torch.utils.deterministic  # the attribute is missing from the type stubs
 
 
 @contextlib.contextmanager
 def pinned(device: str | None) -> Iterator[None]:
-    """Set what the module says for a run on `device` ("cpu", "cuda:1"; None: a GPU if there is one), and put all back at the end.
+    """Context with the module's settings for a run on `device` ("cpu", "cuda:1"; None: a GPU if there is one).
 
-    The workspace has to be set before CUDA starts, so enter this before a model is loaded. One that the caller has set stays.
+    All settings are restored at the end. The workspace has to be set before CUDA starts, so enter this context before a model is
+    loaded. A workspace that the caller has set is kept.
     """
     on_cuda = device.startswith("cuda") if device else torch.cuda.is_available()
     held = _Held.now()
@@ -35,7 +36,7 @@ def pinned(device: str | None) -> Iterator[None]:
         if on_cuda:
             os.environ.setdefault(WORKSPACE, SIZE)
             torch.use_deterministic_algorithms(True, warn_only=True)
-            DETERMINISTIC.fill_uninitialized_memory = False  # a write to all memory, for nothing here
+            DETERMINISTIC.fill_uninitialized_memory = False  # filling memory costs time and has no use here
         yield
     finally:
         held.put_back()
@@ -44,7 +45,7 @@ def pinned(device: str | None) -> Iterator[None]:
 
 
 def describe() -> dict[str, Any]:
-    """What holds now, as JSON data; results keep it in their environment."""
+    """The current settings as JSON data; results store them in their environment."""
     return {
         "tf32": "tf32" in _precisions().values(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -53,7 +54,7 @@ def describe() -> dict[str, Any]:
 
 
 def tf32_products() -> bool:
-    """Whether torch's float32 matrix products on CUDA are computed in TF32."""
+    """True if torch computes float32 matrix products on CUDA in TF32."""
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
@@ -87,13 +88,13 @@ class _Held:
         for name, value in self.precisions.items():
             _backends()[name].fp32_precision = value
         now, held = _Held.now(), (self.deterministic, self.warn_only)
-        if (now.deterministic, now.warn_only) != held:  # the call imports torch's compiler, two seconds
+        if (now.deterministic, now.warn_only) != held:  # the call imports torch's compiler, which takes two seconds
             torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
         DETERMINISTIC.fill_uninitialized_memory = self.fill
 
 
 def _backends() -> dict[str, Any]:
-    """Whatever multiplies in float32, each with a precision of its own."""
+    """The torch backends that multiply in float32, each with its own precision setting."""
     backends: Any = torch.backends
     return {
         "matmul": backends.cuda.matmul,

@@ -1,10 +1,10 @@
 """Heads outside the claim: what the model loses without each, and what the circuit gains with it: the facts of P.outside.
 
     F(M) - F(M \\ o)          the head o matters to the model although the claim leaves it out
-    F(C u o) - F(C)          it matters beside the circuit: sees a redundant head that is silent alone
+    F(C u o) - F(C)          it matters beside the circuit, which reveals a redundant head that has no effect alone
 
-for every head o outside the claim, for greedy sets of them, and for all that have a positive, or a negative, effect on the
-grouping prompts together: many small heads may add up, and two that cancel are invisible to a test of faithfulness.
+for every head o outside the claim, for greedy sets of them, and for all heads together that have a positive (or a negative)
+effect on the grouping prompts: many small effects may add up, and two that cancel are invisible to a test of faithfulness.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIDES: tuple[Side, ...] = ("model", "circuit")
 
 @dataclass
 class OutsideEffects:
-    """Effects of sets of outside heads on either side, by prompt: lost by the model, gained by the circuit."""
+    """Per-prompt effects of sets of outside heads on either side: what the model loses, what the circuit gains."""
 
     sets: HeadSets
     outside: Heads
@@ -51,7 +51,7 @@ class OutsideEffects:
 
 @dataclass(frozen=True)
 class OutsideSet:
-    """Outside heads that are tried together on one side under one recipe; `kind`: greedy, positive or negative."""
+    """Outside heads that are tested together on one side under one recipe; `kind`: greedy, positive or negative."""
 
     kind: str
     side: Side
@@ -60,7 +60,7 @@ class OutsideSet:
 
 
 def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence[int]) -> dict[str, Any]:
-    """Every outside head, and the sets, on the scored prompts `rows` under the recipes of `settings["outside"]`."""
+    """Effects of every outside head and of the sets, on the scored prompts `rows` under `settings["outside"]["recipes"]`."""
     own = study.settings["outside"]
     outside = study.outside
     prompts, found, sets = study.prompts.select(rows), {}, []
@@ -91,7 +91,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
 
 
 def choose(study: Study, name: str, recipe: Recipe, outside: Heads) -> list[OutsideSet]:
-    """On the grouping prompts, under one draw: the worst set that a greedy search finds, and all heads of either sign."""
+    """The worst set that a greedy search finds, and all heads of either sign, on the grouping prompts under one draw."""
     effects = OutsideEffects(HeadSets(study, study.grouping, [recipe]), outside)
     found = []
     for side in SIDES:

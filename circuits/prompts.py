@@ -19,16 +19,16 @@ from circuits.tasks.base import Task
 from circuits.tasks.example import Example
 from results_io import UserError
 
-GROUPS = "groups"  # what is drawn for the discovery split beyond its size
+GROUPS = "groups"  # prompts drawn for the discovery split beyond its size
 SPLITS = {"discovery": 0.30, "evaluation": 0.65, "held_out": 0.85, "reference": 1.0}  # upper edges of hash shares
 PADDING = -1
 CHANGED = "changed"  # reserved role: every position where the clean and the corrupted token differ
-PATIENCE = 20_000  # draws in a row that bring nothing new, after which a task has no more prompts to give
+PATIENCE = 20_000  # consecutive draws without a new prompt after which a task counts as exhausted
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """The token ids of each answer and of each foil of a prompt, after what they all begin with."""
+    """The token ids of each answer and of each foil of a prompt, after the tokens they all share at the beginning."""
 
     answers: tuple[tuple[int, ...], ...]
     wrong: tuple[tuple[int, ...], ...]
@@ -38,11 +38,11 @@ class Sequences:
 class PromptSet:
     """Prompts of one task, tokenized; every row is one clean/corrupted pair.
 
-    `clean` and `corrupted` are token ids padded on the right with the pad id (causal attention never sees it);
-    `end` is the index of the last real token, where the answer is predicted. `answers` and `wrong` hold token ids
-    padded with -1; a row without foils is compared with the whole vocabulary. `positions` maps a role to its token index in
-    each row. Prompts of one template have one length. `sequences` has each row's answers and foils as token ids from `end` on,
-    if some are of several tokens; `answers` and `wrong` are then their first ones.
+    `clean` and `corrupted` are token ids padded on the right with the pad id (causal attention never sees it). `end` is the
+    index of the last real token, where the answer is predicted. `answers` and `wrong` are token ids padded with -1; a row
+    without foils is compared with the whole vocabulary. `positions` maps a role to its token index in each row. Prompts of one
+    template have equal lengths. If some answers or foils have several tokens, `sequences` has those of each row as token ids
+    from `end` on, and `answers` and `wrong` are their first tokens.
     """
 
     task: str
@@ -94,14 +94,14 @@ class PromptSet:
 
     @cached_property
     def without_foils(self) -> Bool[Tensor, " prompt"]:
-        """Which rows are compared with the whole vocabulary."""
+        """True for rows without foils, which are compared with the whole vocabulary."""
         return (self.wrong == PADDING).all(1)
 
     def rows_of(self, split: str) -> list[int]:
         return [i for i, name in enumerate(self.splits) if name == split]
 
     def require_disjoint(self, other: PromptSet) -> None:
-        """UserError if a clean prompt of one set is also in the other."""
+        """Raises UserError if a clean prompt of one set is also in the other."""
         shared = self.texts & other.texts
         if shared:
             raise UserError(
@@ -110,7 +110,7 @@ class PromptSet:
             )
 
     def require_same_lengths(self, other: PromptSet) -> None:
-        """UserError if a template has another number of tokens in `other`: their positions would not correspond."""
+        """Raises UserError if a template has another number of tokens in `other`, since positions would not correspond."""
         for template in sorted(set(self.lengths) & set(other.lengths)):
             if self.lengths[template] != other.lengths[template]:
                 raise UserError(
@@ -120,7 +120,7 @@ class PromptSet:
 
     @cached_property
     def lengths(self) -> dict[str, int]:
-        """Tokens of each template's prompts."""
+        """Number of tokens of each template's prompts."""
         return dict(zip(self.templates, (self.end + 1).tolist(), strict=True))
 
     @cached_property
@@ -131,21 +131,21 @@ class PromptSet:
 
 
 def sizes_of(settings: Mapping[str, Any]) -> dict[str, int]:
-    """How many prompts of each split the configuration's section `prompts` asks for: all of it but `templates`."""
+    """The number of prompts of each split in the configuration's section `prompts`, that is all of it except `templates`."""
     return {name: value for name, value in settings.items() if name != "templates"}
 
 
 def split_of(example: Example) -> str:
-    """The split that an example belongs to, by the hash of its clean text alone.
+    """The split that an example belongs to, determined only by the hash of its clean text.
 
-    The rule depends neither on seed nor on size, so no prompt can ever be in two splits.
+    The rule depends neither on seed nor on size, so no prompt can be in two splits.
     """
     share = int.from_bytes(hashlib.sha256(example.clean.encode()).digest()[:8], "big") / 2**64
     return next(name for name, edge in SPLITS.items() if share < edge)
 
 
 class Places:
-    """What a split still has room for: `size` prompts, of equally many of each template if there are `templates`."""
+    """The room that a split has left: `size` prompts, equally many of each template if there are `templates`."""
 
     def __init__(self, size: int, templates: Sequence[str]) -> None:
         self.left = size
@@ -167,15 +167,14 @@ class Places:
 def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
     """Distinct examples for each split, drawn until every split is full.
 
-    What the discovery split has no room for goes to "groups", if that is asked for: prompts on which no circuit was chosen.
-    A task that names its templates has each of them n // k or one more times in a split of n. Of a task whose examples are
-    given, each split has the first `size` of its own, or as many as there are. UserError if the task cannot produce that many
-    distinct prompts.
+    Discovery prompts beyond the split's size go to "groups", if `sizes` has it; no circuit is chosen on these. A task that names
+    its k templates has each of them n // k or one more times in a split of n. For a task with given examples, each split has
+    its first `size` examples, or fewer if there are fewer. Raises UserError if the task cannot produce enough distinct prompts.
     """
     if task.given is not None:
         given = {**task.given, GROUPS: task.given["discovery"][sizes.get("discovery", 0) :]}
         return {name: list(given[name][:size]) for name, size in sizes.items()}
-    assert task.sample is not None  # only a task whose examples are given has none
+    assert task.sample is not None  # only a task with given examples has none
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
     places = {name: Places(size, task.templates) for name, size in sizes.items()}
@@ -205,8 +204,8 @@ def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, 
 def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str) -> PromptSet:
     """Tokenize examples into one PromptSet.
 
-    UserError if a clean and a corrupted prompt differ in length, an answer is not one token, answers and foils
-    overlap, or prompts of one template differ in length; the row is named.
+    Raises UserError, with the row, if a clean and a corrupted prompt differ in length, an answer is not one token, answers and
+    foils overlap, or prompts of one template differ in length.
     """
     if not examples:
         raise UserError(f"no {split} prompts for task {task.name}; ask for at least one")
@@ -239,7 +238,7 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
 
 
 def several_tokens(task: Task) -> bool:
-    """Whether answers and foils of this task may be of several tokens."""
+    """True if answers and foils of this task may have several tokens."""
     return task.several_tokens or task.metric == "sequence"
 
 
@@ -283,7 +282,7 @@ def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
 
 
 class Encoder:
-    """A tokenizer without special tokens of its own accord, and what single token continues a text."""
+    """A tokenizer that adds no special tokens, and the tokens that continue a text."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -292,12 +291,12 @@ class Encoder:
     def __call__(self, text: str, **options: Any) -> Any:
         return self.tokenizer(
             text, add_special_tokens=False, verbose=False, **options
-        )  # what is too long is said by us
+        )  # we report texts that are too long ourselves
 
     def continuation(self, text: str, joint: str, word: str) -> list[int]:
-        """Ids that `joint` and `word` add to those of `text`; none if they change those of its end.
+        """Ids that `joint` and `word` add to those of `text`; none if they change the ids at its end.
 
-        Tokenizers look at a few characters on either side of a seam, so the last word of `text` stands for all of it.
+        Tokenizers depend only on a few characters on either side of a seam, so the last word of `text` stands in for all of it.
         """
         end = text[max(text.rfind(" "), 0) :]
         key = f"{end}\0{joint}{word}"
@@ -336,15 +335,15 @@ def _tokenize_row(task: Task, example: Example, encode: Encoder) -> dict[str, An
 
 
 def shared_beginning(answers: Sequence[Sequence[int]], foils: Sequence[Sequence[int]]) -> list[int]:
-    """The tokens that all answers and foils begin with; none without foils, from which answers have to differ."""
+    """The tokens that all answers and foils begin with; none if there are no foils."""
     columns = zip(*answers, *foils, strict=False) if foils else ()
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
 def _sequences(task: Task, example: Example, encode: Encoder) -> tuple[list[int], Sequences]:
-    """(the tokens that all answers and foils begin with, what follows in each).
+    """(tokens that all answers and foils begin with, the remaining tokens of each).
 
-    UserError if a word is no continuation of the prompt, or an answer and a foil do not differ where both have a token.
+    Raises UserError if a word does not continue the prompt, or if an answer and a foil do not differ where both have a token.
     """
     sides = [[_tokens(task, word, example, encode) for word in words] for words in (example.answers, example.wrong)]
     every, shared = [*sides[0], *sides[1]], shared_beginning(*sides)
@@ -363,7 +362,7 @@ def _sequences(task: Task, example: Example, encode: Encoder) -> tuple[list[int]
 
 
 def _tokens(task: Task, word: str, example: Example, encode: Encoder) -> list[int]:
-    """Ids of `word` after the clean prompt, one or more. UserError if there are none or one is unknown."""
+    """Ids of `word` after the clean prompt, one or more. Raises UserError if there are none or if one is unknown."""
     ids = encode.continuation(example.clean, example.joint, word)
     unknown = {encode.tokenizer.unk_token_id} - {encode.tokenizer.eos_token_id}
     if not ids or unknown & set(ids):
@@ -374,7 +373,7 @@ def _tokens(task: Task, word: str, example: Example, encode: Encoder) -> list[in
 
 
 def _single_token(task: Task, word: str, example: Example, encode: Encoder) -> int:
-    """Id of `word` after the clean prompt. Byte-level tokenizers make a space before it part of the token."""
+    """Id of `word` after the clean prompt. In byte-level tokenizers the space before it is part of the token."""
     ids = encode.continuation(example.clean, example.joint, word)
     if len(ids) != 1 or ids[0] == encode.tokenizer.unk_token_id != encode.tokenizer.eos_token_id:
         raise UserError(

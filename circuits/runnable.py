@@ -1,4 +1,4 @@
-"""What a model's configuration rules out, before a weight is read: each with its true reason, in one sentence."""
+"""Models that cannot be run, refused by their configuration before weights are read, each with its reason in one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from results_io import UserError
 
-if TYPE_CHECKING:  # seconds to import, which a run that measures nothing need not wait for
+if TYPE_CHECKING:  # takes seconds to import, which a run that measures nothing can save
     from transformers import PretrainedConfig
 
 ATTENDING = (
@@ -30,26 +30,26 @@ ATTENDING = (
 )  # kinds of layers
 KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "block_types")
 COPIES = (
-    1.3  # of the weights at most while they are folded, a layer at a time (docs/real-models.md has the measured ones)
+    1.3  # peak memory while folding layer by layer, relative to the weights (docs/real-models.md has measured values)
 )
 SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "n_positions")
-MOST_LABELS = 1_000_000  # transformers writes out a name for each
+MOST_LABELS = 1_000_000  # transformers creates a name for each label
 DROPPED = re.compile(r"(pdrop|dropout)$")
 SHOWN = 60  # characters of a value in a sentence
-LARGEST = 2**31  # of any of these
+LARGEST = 2**31  # limit for each of these sizes
 LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
 GIB = 2**30
-QUANTISATIONS = ("quantization_config", "compression_config")  # the latter: of compressed-tensors before version 0.6
+QUANTISATIONS = ("quantization_config", "compression_config")  # the latter is used by compressed-tensors before 0.6
 QUANTISED = (
     "its weights are quantised ({how}), and gains of norms are folded into weights in floating point; use the model in float32, "
     "float16 or bfloat16"
 )
-FOLDED = ("F64", "F32", "F16", "BF16")  # types of safetensors that weights can be folded in
+FOLDED = ("F64", "F32", "F16", "BF16")  # safetensors dtypes in which weights can be folded
 CONTAINER = Path("/sys/fs/cgroup")
 
 
 def configuration_in(folder: Path) -> PretrainedConfig:
-    """The configuration in a model's folder. UserError if it is not one, or one of a model that cannot be run."""
+    """The configuration in a model's folder. Raises UserError if it is invalid, or if such a model cannot be run."""
     import transformers
     from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -69,7 +69,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
         )
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # a validator's own kinds of error, for values of the wrong type
+    except Exception as error:  # validators raise their own error types for values of the wrong type
         raise UserError(f"{path} is no configuration of a {kind} model; copy it there anew") from error
     for section in QUANTISATIONS:
         if stored.get(section) and not getattr(config, section, None):
@@ -81,7 +81,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
 
 @dataclass(frozen=True)
 class Shape:
-    """Numbers of layers, of heads in each and of words, by the names of a PretrainedConfig."""
+    """Numbers of layers, of heads per layer and of vocabulary entries, with the names of a PretrainedConfig."""
 
     num_hidden_layers: int
     num_attention_heads: int
@@ -89,9 +89,9 @@ class Shape:
 
 
 def shape_of_gpt2(folder: Path) -> Shape | None:
-    """The shape in the configuration of a plain GPT-2, read without transformers; None if it is none.
+    """The shape in the configuration of a plain GPT-2, read without transformers; None for another model.
 
-    For models that ship with the code: `configuration_in` checks all of it when they are loaded.
+    Meant for models that ship with the code; `configuration_in` checks the whole configuration when they are loaded.
     """
     try:
         stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -106,8 +106,8 @@ def shape_of_gpt2(folder: Path) -> Shape | None:
 
 
 def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
-    """UserError for what transformers would make something else of: labels without end, names of classes that are none, shares
-    that are none, and settings of generation that are no keys with values.
+    """Raises UserError for values that transformers would misinterpret: too many labels, invalid class names or shares, and
+    generation settings that are no mapping.
     """
     remedy = "copy the model's configuration there anew"
     labels = stored.get("num_labels")
@@ -135,7 +135,7 @@ def _cut(value: Any) -> str:
 
 
 def _require_sizes(config: PretrainedConfig, path: Path) -> None:
-    """UserError for a number of layers, heads, words or positions that no model has."""
+    """Raises UserError for an impossible number of layers, heads, vocabulary entries or positions."""
     for name in SIZES:
         size = getattr(config, name, None)
         if size is not None and (type(size) is not int or not 0 < size < LARGEST):
@@ -152,8 +152,9 @@ def _require_sizes(config: PretrainedConfig, path: Path) -> None:
 
 
 def require_tensors(weights: Iterable[Path], config: PretrainedConfig | Shape, folder: Path) -> None:
-    """UserError, from the headers of safetensors files alone, for weights of a model with another number of layers or words
-    than its configuration says. Files that are none are left to who reads them.
+    """Raises UserError for weights with another number of layers than the configuration, or no axis of its vocabulary's size.
+
+    Reads only the headers of safetensors files. Checks nothing if a file is invalid, since reading its weights raises later.
     """
     try:
         tensors = dict(_headers(weights))
@@ -183,7 +184,7 @@ def _headers(weights: Iterable[Path]) -> Iterator[tuple[str, tuple[tuple[int, ..
 
 
 def require_numbers(model: torch.nn.Module, folder: str) -> None:
-    """UserError for weights with NaN or infinity among them, or an embedding that is 0 everywhere."""
+    """Raises UserError for weights with NaN or infinity, or an embedding that is 0 everywhere."""
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise UserError(f"the weights in {folder} hold NaN or infinity, in {name} for one; copy them there anew")
@@ -197,9 +198,9 @@ def require_numbers(model: torch.nn.Module, folder: str) -> None:
 
 
 def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -> None:
-    """UserError for a tokenizer of another model: two words with one id, or an id that the embedding has no row for.
+    """Raises UserError for a tokenizer of another model: two words with one id, or an id without a row in the embedding.
 
-    Tokens that were added to a vocabulary may lie outside: Gemma 3's text model has none for images.
+    Tokens that were added to a vocabulary may lack a row: Gemma 3's text model has none for the image token.
     """
     ids = {word: index for word, index in tokenizer.get_vocab().items() if word not in tokenizer.get_added_vocab()}
     rows = getattr(config, "vocab_size", None)
@@ -214,19 +215,19 @@ def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -
 
 
 def positions_of(config: PretrainedConfig) -> int | None:
-    """How many positions a model of this configuration has; None if it does not say."""
+    """The number of positions of a model with this configuration; None if it does not say."""
     counts = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
     return next((count for count in counts if type(count) is int), None)
 
 
 def require_runnable(config: PretrainedConfig, name: str) -> None:
-    """UserError, with the reason, if no circuit can be measured in a model of this configuration."""
+    """Raises UserError, with the reason, if no circuit can be measured in a model with this configuration."""
     if reason := refusal(config):
         raise UserError(f"model {name} cannot be run: {reason}")
 
 
 def refusal(config: PretrainedConfig) -> str | None:
-    """Why a model of this configuration cannot be run, and what to use instead; None if the configuration rules nothing out."""
+    """Why a model with this configuration cannot be run, and what to use instead; None if nothing speaks against it."""
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -251,7 +252,7 @@ def refusal(config: PretrainedConfig) -> str | None:
 
 
 def _without_heads(config: PretrainedConfig) -> str | None:
-    """Why layers have no attention heads to ask about; None if they all have."""
+    """Why some layers have no attention heads; None if all have them."""
     kind, heads = config.model_type, getattr(config, "num_attention_heads", None)
     if kind in ("rwkv", "xlstm") or heads is None:
         return f"{kind} has no attention heads (its layers are recurrent), and circuits here are of heads; use a transformer"
@@ -266,7 +267,7 @@ def _without_heads(config: PretrainedConfig) -> str | None:
 
 
 def _unknown_wiring(config: PretrainedConfig) -> str | None:
-    """Which part of the wiring has no heads' own weights; None if the configuration names none."""
+    """The part of the wiring in which heads lack weights of their own; None if the configuration names none."""
     kind = config.model_type
     if getattr(config, "kv_lora_rank", None):
         return (
@@ -295,14 +296,14 @@ def _quantised(config: PretrainedConfig) -> str | None:
 
 
 def require_floating(weights: Iterable[Path], name: str) -> None:
-    """UserError if safetensors files hold weights in integers or 8 bits, whatever the configuration says. Reads their headers.
+    """Raises UserError if safetensors files hold weights as integers or in 8 bits, whatever the configuration says.
 
-    Raises SafetensorError for a file that is none.
+    Reads only the headers. Raises SafetensorError for an invalid file.
     """
     for path in weights:
         with safe_open(path, "pt") as file:
             for tensor in file.keys():  # noqa: SIM118
-                if "weight" not in tensor.rpartition(".")[2]:  # masks and counters of positions are no weights
+                if "weight" not in tensor.rpartition(".")[2]:  # masks and position counters are not weights
                     continue
                 kind, shape = file.get_slice(tensor).get_dtype(), file.get_slice(tensor).get_shape()
                 if len(shape) > 1 and kind not in FOLDED:
@@ -315,7 +316,7 @@ def require_floating(weights: Iterable[Path], name: str) -> None:
 
 
 def parameters_in(weights: Iterable[Path]) -> int:
-    """Numbers in safetensors files, read from their headers. Raises SafetensorError for a file that is none."""
+    """Number of parameters in safetensors files, from their headers. Raises SafetensorError for an invalid file."""
     total = 0
     for path in weights:
         with safe_open(path, "pt") as file:
@@ -324,7 +325,7 @@ def parameters_in(weights: Iterable[Path]) -> int:
 
 
 def require_room(parameters: int, dtype: torch.dtype, device: torch.device, name: str) -> None:
-    """UserError if weights of this size and type do not fit the free memory while they are folded."""
+    """Raises UserError if weights of this size and dtype do not fit into free memory while they are folded."""
     needed, free = COPIES * parameters * dtype.itemsize, free_bytes(device)
     if free is not None and needed > free:
         kind = str(dtype).removeprefix("torch.")
@@ -336,7 +337,7 @@ def require_room(parameters: int, dtype: torch.dtype, device: torch.device, name
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device (of this container, where it has a limit), or None where the system does not say."""
+    """Free memory of the device in bytes (of this container, if it has a limit); None if the system does not say."""
     if device.type == "cuda":
         gc.collect()
         torch.cuda.empty_cache()
@@ -346,7 +347,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def _free_in_machine() -> int | None:
-    with contextlib.suppress(OSError, ValueError, StopIteration):  # Linux: memory that caches files counts as free
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # on Linux, memory that caches files counts as free
         line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
         return int(line.split()[1]) * 1024
     try:
@@ -356,7 +357,7 @@ def _free_in_machine() -> int | None:
 
 
 def _free_in_container() -> int | None:
-    """What a control group still allows; None outside one, or in one without a limit. Cached files count as free."""
+    """Bytes that the control group still allows; None without one or without a limit. Cached files count as free."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         limit = int((CONTAINER / "memory.max").read_text())
         used = int((CONTAINER / "memory.current").read_text())

@@ -3,10 +3,10 @@
     log p(a_1 ... a_n | prompt) = sum over k of log p(a_k | prompt, a_1 ... a_k-1)
 
 An engine reads logits at one position of a prompt. So each prompt becomes one row for each token of each of its answers and
-foils: the prompt followed by the tokens before it, compared with the whole vocabulary. Interventions act on these tokens as
-they do on the prompt's. Reference prompts are followed by their own answers (foils, where only these are long enough), for
-answers and foils alike: a mean that knew the one from the other would give the answer away. A sequence takes its means and donors
-from those at least as long as it is, so that all its rows have the same donor.
+foils: the prompt followed by the preceding tokens of the sequence, compared with the whole vocabulary. Interventions act on
+these tokens as on those of the prompt. Reference prompts are followed by their own answers (or by foils, if only these are long
+enough), for scored answers and foils alike: a mean that differed between the two would reveal the answer. A sequence takes its
+means and donors from sequences at least as long as itself, so that all its rows have the same donor.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from circuits.interventions import Effects
 from circuits.prompts import PADDING, PromptSet
 
 Side = Literal["answers", "wrong"]
-Sided = tuple[Side, int, tuple[int, ...]]  # a sequence, and its number on its side
+Sided = tuple[Side, int, tuple[int, ...]]  # side, index on that side, token ids of the sequence
 
 
 @dataclass(frozen=True)
 class SequenceToken:
-    """Token `step` of one of the `side` sequences of prompt `prompt`: its number among them, and its ids.
+    """Token `step` of a sequence on `side` of prompt `prompt`: the sequence's index on its side, and its ids.
 
-    Of reference prompts, longer sequences stand in for shorter ones.
+    For reference prompts, longer sequences stand in for shorter ones.
     """
 
     prompt: int
@@ -43,7 +43,7 @@ class SequenceToken:
 
 @dataclass(frozen=True, eq=False)
 class SequenceRows:
-    """The rows that the sequences of `prompts` are scored on, or for `reference` prompts those that stand beside them.
+    """The rows on which the sequences of `prompts` are scored, or for `reference` prompts the corresponding reference rows.
 
     Every prompt has at least one answer and one foil.
     """
@@ -66,14 +66,14 @@ class SequenceRows:
 
     @staticmethod
     def _longer_stand_in(every: Sequence[Sided]) -> Iterator[Sided]:
-        """For every length the first sequence that has it, cut to it: a prompt counts once, as it does for its own tokens."""
+        """For every length, the first sequence that has it, cut to this length, so that a prompt counts once."""
         for length in range(1, max(len(ids) for _, _, ids in every) + 1):
             side, number, ids = next(one for one in every if len(one[2]) >= length)
             yield side, number, ids[:length]
 
     @cached_property
     def expanded(self) -> PromptSet:
-        """A prompt for every row, without foils; its template also names the sequence's length and the step."""
+        """A prompt set with one prompt per row and no foils; templates also name the sequence's length and the step."""
         old, rows = self.prompts, self.rows
         longest = max(row.step for row in rows)
         width = old.clean.shape[1] + longest
@@ -104,10 +104,10 @@ class SequenceRows:
         )
 
     def fold(self, effects: Effects, sweep_sha256: str) -> Effects:
-        """Effects on the prompts from those on the rows: mean log-probability of the answers minus that of the foils, nats.
+        """Effects on the prompts from those on the rows: mean log-probability of answers minus that of foils, in nats.
 
-        `correct`: the answers' probability is above that of the foils. `answer_probability` and `foil_probability` are sums
-        over the answers, and over the foils.
+        `correct`: the answers are more probable than the foils. `answer_probability` and `foil_probability` are sums over the
+        answers and over the foils.
         """
         answers, foils = self._sums(effects.logit_diff, "answers"), self._sums(effects.logit_diff, "wrong")
         mass, other = (np.logaddexp.reduce(np.where(np.isnan(side), -np.inf, side), 2) for side in (answers, foils))
@@ -125,7 +125,7 @@ class SequenceRows:
     def _sums(
         self, log_p: Float[np.ndarray, "variant row"], side: Side
     ) -> Float[np.ndarray, "variant prompt sequence"]:
-        """Log-probability of every sequence of one side; NaN where a prompt has fewer than others."""
+        """Log-probability of every sequence on one side; NaN where a prompt has fewer sequences than others."""
         most = max(len(getattr(sequences, side)) for sequences in self.prompts.sequences)
         sums = np.full((len(log_p), len(self.prompts), most), np.nan)
         for at, row in enumerate(self.rows):

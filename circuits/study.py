@@ -1,4 +1,4 @@
-"""Study: one model, one task, its prompts and an engine: what every measurement is handed."""
+"""Study: one model, one task, its prompts and an engine, the input of every measurement."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from shown_progress import NoProgress, Progress
 class Study:
     """A model on a task.
 
-    `prompts` are the scored ones (evaluation and held-out, told apart by their `splits`); `discovery` and the
-    engine's reference prompts come from outside them, and so do those of `groups`: discovery prompts on which no circuit was
-    chosen (the discovery prompts themselves where there are no more). `sizes` and `seed` say how prompts were drawn, so that a
-    companion task's study can be drawn alike. `settings` is the measurement section of the configuration. `done` keeps
-    the effects of sweeps already run on this model, so that two measurements that need the same one pay for it once; those of
-    `ahead` were run beside another sweep and nobody has asked for them yet.
+    `prompts` are the scored prompts (evaluation and held-out, distinguished by `splits`). `discovery`, `groups` and the engine's
+    reference prompts are disjoint from them. `groups` are discovery prompts on which no circuit was chosen (the discovery prompts
+    themselves if there are no more). `sizes` and `seed` say how prompts were drawn, so that a companion task's study can be
+    drawn in the same way. `settings` is the measurement section of the configuration. `done` caches the effects of sweeps on
+    this model, so that measurements that need the same sweep run it once. `ahead` names cached sweeps that were run beside
+    another one and have not been requested yet.
     """
 
     model: Model
@@ -51,19 +51,19 @@ class Study:
 
     @property
     def claim(self) -> Circuit:
-        """The circuit that the study is about. UserError if it has none."""
+        """The circuit that the study is about. Raises UserError if there is none."""
         if self.circuit is None:
             raise UserError(f"the study of {self.task.name} on {self.model.name} has no circuit; give it one")
         return self.circuit
 
     @cached_property
     def every(self) -> tuple[Node, ...]:
-        """All nodes that the claim's scope holds: without them nothing of it is left."""
+        """All nodes in the claim's scope; with all of them ablated nothing of the scope is left."""
         return self.claim.in_scope(self.model.heads, self.model.n_layers)
 
     @cached_property
     def outside(self) -> frozenset[Node]:
-        """What the claim leaves out of its scope: every measurement of the circuit alone ablates this."""
+        """The unclaimed nodes of the scope, which every measurement of the circuit alone ablates."""
         return frozenset(complement(self.claim.nodes, self.every))
 
     def run(
@@ -75,8 +75,8 @@ class Study:
     ) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress.
 
-        The effects are on the task's metric, or on the logit difference if `in_logits` (for what adds up in logits). `beside` is
-        a sweep that will be asked for later and shares most of its states with this one: both are run together.
+        The effects are on the task's metric, or on the logit difference if `in_logits` (for what is additive in logits). `beside`
+        is a sweep that will be requested later and shares most of its states with this one; both are run together.
         """
         prompts = self.prompts if prompts is None else prompts
         if self.task.metric == "sequence" and not in_logits:
@@ -90,7 +90,7 @@ class Study:
         return replace(effects, logit_diff=answers - foils)
 
     def _done(self, sweep: Sweep, prompts: PromptSet, beside: Sweep | None) -> Effects:
-        """The effects of a sweep, run unless they are known; progress counts each sweep when it is asked for."""
+        """The effects of a sweep, from the cache or a run; progress counts each sweep when it is requested."""
         key, pairs = (self.engine, sweep.sha256, prompts.sha256), len(sweep) * len(prompts)
         if key in self.done:
             if key in self.ahead:
@@ -134,12 +134,12 @@ class Study:
         return self.engine.on(SequenceRows(self.engine.reference.prompts, reference=True).expanded)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
-        """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""
+        """Indices of the `size` scored prompts of a split with the lowest hashes, whatever order they were drawn in."""
         return sorted(self.prompts.rows_of(split), key=lambda row: self.prompts.ids[row])[:size]
 
     def one_in(self, share: int, held_out: int | None = None) -> list[int]:
-        """Indices of one in `share` scored prompts of every split, or one in `held_out` of the held-out ones: those of the
-        lowest hash."""
+        """Indices of one in `share` scored prompts of every split (one in `held_out` of the held-out split), those with the
+        lowest hashes."""
         splits = self.prompts.splits
         shares = {"held_out": held_out or share}
         return [
@@ -149,7 +149,7 @@ class Study:
         ]
 
     def discovery_subset(self, size: int) -> PromptSet:
-        """`size` discovery prompts: those of the lowest hash, whatever order they were drawn in."""
+        """The `size` discovery prompts with the lowest hashes, whatever order they were drawn in."""
         ids = self.discovery.ids
         return self.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[:size])
 
@@ -159,7 +159,7 @@ class Study:
         return self.groups if self.groups is not None else self.discovery
 
     def answer_direction(self, prompts: PromptSet) -> Float[Tensor, "prompt d_model"]:
-        """Mean unembedding of the answers minus mean unembedding of the foils: what the logit difference reads."""
+        """Mean unembedding of the answers minus that of the foils, the direction along which the logit difference is read."""
         weights = self.model.unembedding.T
         return _mean_rows(weights, prompts.answers) - _mean_rows(weights, prompts.wrong)
 
@@ -172,13 +172,12 @@ def prepare(
     engine: Mapping[str, Any] | str | LensEngine = "auto",
     **rest: Any,
 ) -> Study:
-    """Draw and tokenize the disjoint prompt sets of a task and set up the engine: a new one by name or settings, or one that
-    runs on the same model already.
+    """Draw and tokenize the disjoint prompt sets of a task and set up the engine.
 
-    `sizes` has evaluation, held_out, discovery and reference; without groups, or of a task whose given prompts do not reach,
-    groups of heads are chosen on the discovery prompts.
-
-    Raises UserError if prompts are not aligned, not distinct enough, or in two sets, or if there is no such engine.
+    `engine` is a name, settings, or an existing engine on the same model. `sizes` has evaluation, held_out, discovery and
+    reference, and optionally groups. Without groups, or if a task's given prompts do not suffice, groups of heads are chosen on
+    the discovery prompts. Raises UserError if prompts are not aligned, not distinct enough, or in two sets, or if there is no
+    such engine.
     """
     drawn = prompt_sets.draw_examples(task, sizes, seed)
     drawn = {name: examples for name, examples in drawn.items() if examples or name != prompt_sets.GROUPS}
@@ -197,7 +196,7 @@ def prepare(
 
 
 def _require_readable(model: Model, prompts: PromptSet) -> None:
-    """UserError for a token that the model has no embedding of, or a prompt longer than its positions."""
+    """Raises UserError for a token without an embedding in the model, or a prompt longer than the model's positions."""
     words, positions = int(model.bridge.cfg.d_vocab), int(model.bridge.cfg.n_ctx)
     largest = max(int(ids.max()) for ids in (prompts.clean, prompts.corrupted, prompts.answers, prompts.wrong))
     if largest >= words:
@@ -215,7 +214,7 @@ def _require_readable(model: Model, prompts: PromptSet) -> None:
 def companion(study: Study, name: str, size: int) -> Study:
     """A smaller study of another task on the same model: `size` evaluation prompts, the same reference size.
 
-    A companion that comes from a file has as many as its rows give.
+    A companion from a file has as many prompts as its rows give.
     """
     own = (study.task.others or {}).get(name)
     task = own or tasks.get(name, study.task.vocabulary, bos=study.task.bos)
@@ -232,7 +231,7 @@ def companion(study: Study, name: str, size: int) -> Study:
 
 
 def require_count(settings: Mapping[str, Any], section: str, name: str) -> int:
-    """The setting measurement.section.name; UserError unless it is a whole number from 1 on. `section` may be dotted."""
+    """The setting measurement.section.name; `section` may be dotted. Raises UserError unless it is a whole number from 1."""
     value: Any = settings
     for key in (*section.split("."), name):
         value = value[key]
@@ -243,5 +242,5 @@ def require_count(settings: Mapping[str, Any], section: str, name: str) -> int:
 
 def _mean_rows(weights: Float[Tensor, "vocabulary d_model"], ids: Tensor) -> Float[Tensor, "prompt d_model"]:
     real = ids >= 0
-    rows = weights[ids.clamp(min=0)].masked_fill(~real[..., None], 0)  # 0 times a row that is not finite is not 0
+    rows = weights[ids.clamp(min=0)].masked_fill(~real[..., None], 0)  # 0 times a non-finite row is not 0
     return rows.sum(1) / real.float().sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""YAML written by hand or by others: read as plain data, within bounds of size and depth."""
+"""Reader for YAML written by hand or by others: plain data within bounds of size and depth."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import results_io
 MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes this reader ten seconds
 DEEPEST = 24  # a circuit file goes 5 deep
 MERGE = "tag:yaml.org,2002:merge"
-LONGEST_INTEGER = 100  # signs: 64 bits in base 2 with an underscore after every digit are 130, and nobody writes that
-MOST_NODES = 50_000  # with every alias written out, as a few lines of aliases can stand for billions
+LONGEST_INTEGER = 100  # characters; only 64 bits in base 2 with an underscore after every digit would need 130
+MOST_NODES = 50_000  # with all aliases expanded, since a few lines of aliases can stand for billions
 
 
 class _OneOfEach(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would silently keep the second, and integers that no result holds.
+    """Refuses repeated keys, of which YAML would silently keep the last, and integers too large for a result.
 
-    Keys are compared as `read` gives them, so that 16 and 0x10 are one.
+    Keys are compared as `read` returns them, so 16 and 0x10 are the same key.
     """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -29,14 +29,14 @@ class _OneOfEach(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
                 found = self.construct_object(key)
-                name = _key(int(found) if isinstance(found, bool) else found)  # 1 and true are equal, too
+                name = _key(int(found) if isinstance(found, bool) else found)  # 1 and true count as equal too
                 if name in seen:
                     raise ValueError(f"the key {name!r} is there twice")
                 seen.add(name)
         return super().construct_mapping(node, deep)
 
     def construct_bounded_int(self, node: yaml.ScalarNode) -> int:
-        """An integer of at most `results_io.MOST_DIGITS` digits, however it is spelled."""
+        """An integer of at most `results_io.MOST_DIGITS` digits in any notation."""
         if len(node.value) > LONGEST_INTEGER:
             raise ValueError(f"it holds an integer of {len(node.value)} signs")
         found = self.construct_yaml_int(node)
@@ -49,10 +49,10 @@ _OneOfEach.add_constructor("tag:yaml.org,2002:int", _OneOfEach.construct_bounded
 
 
 def read(path: Path) -> Any:
-    """What is in the file, as plain data: mappings, lists, texts, finite numbers, true, false and null; dates become texts.
+    """The file's content as plain data: mappings, lists, texts, finite numbers, true, false and null; dates become texts.
 
-    ValueError for a file that is too large, too deep or refers to itself, for a key that is there twice and for other data;
-    yaml.YAMLError, RecursionError or OSError for one that is no YAML or cannot be read.
+    Raises ValueError for a file that is too large, too deep or refers to itself, for a repeated key and for other data;
+    yaml.YAMLError, RecursionError or OSError for a file that is not YAML or cannot be read.
     """
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ValueError(f"it has {size} bytes, and {MOST_BYTES} are allowed")
@@ -68,13 +68,13 @@ def read(path: Path) -> Any:
 
 
 def require_few_nodes(root: yaml.Node) -> None:
-    """ValueError if a document has more than `MOST_NODES` values with every alias written out, is nested too deep, or refers to
-    itself. It is asked before anything is made of the nodes."""
+    """Raises ValueError if a document has more than `MOST_NODES` values with all aliases expanded, is nested too deep, or
+    refers to itself. Call it before objects are constructed from the nodes."""
     _nodes_below(root, {}, 0)
 
 
 def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:
-    """The number of nodes from `node` down with aliases written out. ValueError if that, or the depth, is out of bounds."""
+    """The number of nodes from `node` down with aliases expanded. Raises ValueError if it or the depth is out of bounds."""
     if depth > DEEPEST:
         raise ValueError(f"it is nested more than {DEEPEST} deep, or refers to itself")
     if id(node) not in known:
@@ -87,12 +87,12 @@ def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:
 
 
 def _key(value: Any) -> str:
-    """A key as a text; one number has one text, however it was written: 1 and 1.0 are equal."""
+    """A key as text; equal numbers have equal texts, so 1 and 1.0 are the same key."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
-    """The mapping with keys as texts. ValueError if two of them are one text, as 5 and '5' are."""
+    """The mapping with keys as texts. Raises ValueError if two keys have the same text, as 5 and '5' do."""
     found = {_key(key): _plain(item) for key, item in value.items()}
     if len(found) < len(value):
         raise ValueError("two of its keys are one text")
@@ -100,7 +100,7 @@ def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value with keys and dates as texts. ValueError for what JSON has not."""
+    """The value with keys and dates as texts. Raises ValueError for values that JSON lacks."""
     if isinstance(value, dict):
         return _with_text_keys(value)
     if isinstance(value, list):

@@ -1,14 +1,14 @@
-"""Choice: which implementation of an operation runs, measured on the device and not assumed.
+"""Choice: which implementation of an operation runs, by measurement on the device.
 
-On a CUDA device the first call of an operation with a new signature (dtype and shape, large axes to the next power of two)
+On a CUDA device, the first call of an operation with a new signature (dtype and shape, large axes rounded up to a power of two)
 checks and times every candidate on the call's own arguments:
 
-1. The torch reference is timed, and its result is what the others are compared with.
+1. The torch reference is timed, and the other results are compared with its result.
 2. torch.compile of the reference and the Triton kernel are dropped if they raise, run out of memory or differ from the
-   reference by more than TOLERANCES. Compiling takes seconds for each new shape and cannot pay where the reference is
-   quick, so it is tried only where the reference takes WORTH_COMPILING or longer.
-3. The fastest of the rest is remembered, also in a file (`choice_file`), so that later runs choose alike; of equals, the
-   simpler one. Arguments that are not finite decide nothing: the reference runs, and the next call chooses.
+   reference by more than TOLERANCES. Compiling takes seconds for each new shape and does not pay if the reference is fast, so
+   it is tried only if the reference takes WORTH_COMPILING or longer.
+3. The fastest of the rest is remembered, also in a file (`choice_file`), so that later runs make the same choice; of equals, it
+   is the simpler one. Non-finite arguments decide nothing: the reference runs, and the next call chooses.
 
 On any other device the reference runs and nothing is timed.
 """
@@ -38,32 +38,33 @@ EVERY_SIGNATURE = "every signature"
 MODULES = {
     module.OPERATION: module for module in (select_project, suffix_attention, packed_attention, logit_difference)
 }
-# axes that grow with the sweep; the others belong to the model and are matched exactly
+# axes that grow with the sweep; the other axes belong to the model and are matched exactly
 LARGE_AXES = {
     select_project.OPERATION: "URKC",
     suffix_attention.OPERATION: "UnSP",
     packed_attention.OPERATION: "BS",
     logit_difference.OPERATION: "UnV",
 }
-# of the result's dtype: largest difference over the reference's largest entry. Half precision: eight half-steps of the
-# last place; fp32: rounding of sums of some thousand terms, a hundred times below TF32's 1e-3
+# by the result's dtype: largest difference over the reference's largest entry. Half precision: eight half-steps of the last
+# place; fp32: rounding of sums of a few thousand terms, a hundredth of TF32's 1e-3
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
-# seconds of the reference: at 12 of the pocket's shapes on an H100, all below 0.5 ms, compiled code took 0.05 to 0.47 ms longer
-# than the reference; the first battery took 40 s there because torch.compile and Triton compiled, and later ones 0.25 s
+# seconds of the reference. At 12 of the pocket's shapes on an H100, all below 0.5 ms, compiled code took 0.05 to 0.47 ms longer
+# than the reference. The first battery took 40 s there, because torch.compile and Triton compiled, later ones 0.25 s
 WORTH_COMPILING = 5e-4
 WARM_UPS, REPEATS = 2, 7
 COMPARED_PARTS = 32
 RECOMPILATIONS = (
-    64  # torch's own 8 are fewer than the patterns of sizes of 1 in a sweep, and then it silently does not compile
+    64  # a sweep has more patterns of size-1 axes than torch's default of 8, beyond which it silently stops compiling
 )
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """What runs for one signature, and why.
+    """The implementation for one signature, and why it was chosen.
 
-    `seconds`: of the candidates that agree with the reference. `difference`: largest absolute difference to the reference
-    over the reference's largest entry, None if not finite. `dropped`: the reason for each of the others.
+    `seconds`: times of the candidates that agree with the reference. `difference`: for each candidate, the largest absolute
+    difference from the reference over the reference's largest entry, None if not finite. `dropped`: the reason for each
+    candidate that was dropped.
     """
 
     chosen: str
@@ -74,16 +75,16 @@ class KernelChoice:
 
 
 class Operations:
-    """The four batched operations, each by the implementation that was fastest for the arguments at hand.
+    """The four batched operations, each by the implementation that was fastest for the signature of its arguments.
 
-    `implementation` fixes one by name (reference, compiled, triton) and times nothing; where it cannot take a signature, the
-    reference runs and the choice says why. `candidates` replaces the implementations, {operation: {name: function}}, the
-    reference among them. `clock` gives the seconds of a call after warm-up; giving one makes any device a measured one.
-    `file` keeps choices between processes: nothing that it knows is timed. Raises UserError for an implementation that no
-    operation has.
+    `implementation` fixes one by name (reference, compiled, triton) and times nothing; if it cannot take a signature, the
+    reference runs and the choice says why. `candidates` replaces the implementations, {operation: {name: function}}, and must
+    include the reference. `clock` gives the seconds of a call after warm-up; if it is given, choices are measured on any
+    device. `file` keeps choices between processes; signatures in it are not timed again. Raises UserError for an implementation
+    that no operation has.
 
-    While it measures, the results of the reference and of one candidate stand beside each other in memory. Do not
-    capture a CUDA graph around the first call of a signature.
+    While it measures, the results of the reference and of one candidate are in memory together. Do not capture a CUDA graph
+    around the first call of a signature.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Operations:
         return self._run(logit_difference, (x, directions, bias, parent, eps, centred), note)
 
     def chosen(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """{operation: {signature: choice}} so far, as JSON data; `KernelChoice` says what the fields mean."""
+        """{operation: {signature: choice}} so far, as JSON data; `KernelChoice` describes the fields."""
         return {
             operation: {signature: asdict(choice) for signature, choice in choices.items()}
             for operation, choices in self._choices.items()
@@ -166,8 +167,8 @@ class Operations:
     def implementations(self) -> dict[str, dict[str, str]]:
         """{operation: {signature: implementation}}, as results record it.
 
-        Where nothing is timed one implementation stands for EVERY_SIGNATURE, besides the signatures that it cannot take: what
-        is recorded then does not depend on how many calls there were before.
+        If nothing is timed, one implementation is recorded for EVERY_SIGNATURE, next to the signatures that it cannot take. The
+        record then does not depend on earlier calls.
         """
         found = {
             operation: {signature: choice.chosen for signature, choice in choices.items()}
@@ -201,7 +202,7 @@ class Operations:
             return functions[REFERENCE](*arguments)
 
     def _choose(self, operation: str, signature: str, arguments: tuple[Any, ...]) -> KernelChoice | None:
-        """None if these arguments cannot tell."""
+        """The choice for a signature; None if these arguments cannot decide it."""
         functions = self._candidates[operation]
         if self.implementation is not None:
             return _fixed(self.implementation, functions, arguments)
@@ -213,14 +214,14 @@ class Operations:
             if found is None or self.file is None:
                 return found
             kept = self.file.keep(operation, signature, asdict(found))
-            if kept["chosen"] not in functions:  # of a process that has other candidates
+            if kept["chosen"] not in functions:  # made by a process with other candidates
                 return found
         known = {name: kept[name] for name in KernelChoice.__annotations__ if name in kept}
         return KernelChoice(**{"why": "kept by another process", **known})
 
 
 def _fixed(name: str, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> KernelChoice:
-    """The implementation `name`, or the reference if that refuses the arguments (too long, too wide, another dtype)."""
+    """The implementation `name`, or the reference if it refuses the arguments (too long, too wide, another dtype)."""
     if name == TRITON:
         try:
             functions[name](*arguments)
@@ -234,8 +235,8 @@ def fastest(
 ) -> KernelChoice | None:
     """Check every function against the reference, time those that agree, and choose.
 
-    None if the reference gives something that is not finite, with which nothing can be compared. Errors of the reference
-    propagate; those of any other candidate drop it.
+    None if the reference's result is not finite, since nothing can be compared with it. Errors of the reference propagate;
+    errors of any other candidate drop it.
     """
     expected = functions[REFERENCE](*arguments)
     if not bool(expected.isfinite().all()):
@@ -256,7 +257,7 @@ def fastest(
                 seconds[name] = clock(lambda name=name: functions[name](*arguments))
         except torch.OutOfMemoryError:
             reason = "out of memory"
-        except Exception as error:  # whatever a compiler raises, the reference remains
+        except Exception as error:  # whatever a compiler raises, fall back to the reference
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         if reason is not None:
             dropped[name] = reason
@@ -269,7 +270,7 @@ def fastest(
 def compare(result: Tensor, expected: Tensor) -> tuple[float | None, str | None]:
     """(difference, reason to drop): largest |result - expected| over the largest |expected|, and None if within tolerance.
 
-    The difference is None if it is not finite or the shapes or dtypes are not the same.
+    The difference is None if it is not finite, or if shapes or dtypes differ.
     """
     if result.shape != expected.shape or result.dtype != expected.dtype:
         return None, f"gave {result.dtype} {list(result.shape)}, the reference {expected.dtype} {list(expected.shape)}"
@@ -286,9 +287,9 @@ def compare(result: Tensor, expected: Tensor) -> tuple[float | None, str | None]
 
 
 def signature_of(module: ModuleType, arguments: tuple[Any, ...]) -> str:
-    """Dtype and axes, as in "float32 B=16384 H=12 S=32 D=64 G=12"; large axes go to the next power of two.
+    """Dtype and axes, as in "float32 B=16384 H=12 S=32 D=64 G=12"; large axes are rounded up to a power of two.
 
-    Raises ValueError on shapes that do not fit the operation.
+    Raises ValueError for shapes that do not fit the operation.
     """
     named = dict(zip(module.ARGUMENTS, arguments, strict=True))
     tensors = {name: named[name] for name in module.LAYOUTS}
@@ -320,7 +321,7 @@ def cuda_seconds(call: Callable[[], Tensor]) -> float:
 
 
 def default_candidates() -> dict[str, dict[str, Callable[..., Tensor]]]:
-    """Reference, torch.compile of it and Triton kernel of every operation, the simpler first."""
+    """Reference, torch.compile of it, and Triton kernel of every operation, the simpler first."""
     return {
         operation: {
             REFERENCE: module.reference,
@@ -332,14 +333,14 @@ def default_candidates() -> dict[str, dict[str, Callable[..., Tensor]]]:
 
 
 class RecompilationError(RuntimeError):
-    """torch.compile has compiled a function as often as it may, and would run it uncompiled from now on."""
+    """Raised when torch.compile has reached its limit for a function and would run it uncompiled from now on."""
 
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """torch.compile of `function`, begun at the first call because it imports the compiler.
+    """torch.compile of `function`, set up at the first call because it imports the compiler.
 
-    Sizes are dynamic, so that the code which was timed is the code that later calls of the signature run; a size of 1 or 0
-    takes code of its own, so RECOMPILATIONS are allowed. Raises RecompilationError beyond them.
+    Sizes are dynamic, so that later calls of the signature run the code that was timed. A size of 1 or 0 needs its own code, so
+    RECOMPILATIONS are allowed; beyond them it raises RecompilationError.
     """
     program: list[Callable[..., Tensor]] = []
 

@@ -1,9 +1,9 @@
-"""Choice file: which implementation was chosen for each signature, kept between processes so that runs repeat.
+"""Choice file: the chosen implementation for each signature, kept between processes so that runs are repeatable.
 
-Implementations differ in their last bits, and times differ from run to run: timed anew, two runs on one GPU need not be
-equal. So choices stand in one file for each device, versions of torch and Triton, and digest of the kernels' code, in
+Implementations differ in their last bits, and times vary from run to run, so with new timings two runs on one GPU need not be
+equal. Choices are therefore kept in one file for each device, versions of torch and Triton, and digest of the kernels' code, in
 `$MERIDIAN_CACHE/kernels` (by default `$XDG_CACHE_HOME/meridian/kernels`, or `~/.cache/meridian/kernels`). The first process
-that chooses for a signature decides for all; delete the file to choose anew.
+that chooses for a signature decides for all; delete the file to choose again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from filelock import FileLock, Timeout
 import results_io
 
 FOLDER, KIND = "MERIDIAN_CACHE", "kernel choices"
-SECONDS_TO_WAIT = 10.0  # for another process that is writing; longer than any write takes
+SECONDS_TO_WAIT = 10.0  # for another process that is writing, longer than any write takes
 
-Kept = dict[str, dict[str, dict[str, Any]]]  # operation: signature: choice
+Kept = dict[str, dict[str, dict[str, Any]]]  # {operation: {signature: choice}}
 
 
 class ChoiceFile:
-    """The choices of one key, `{device, torch, triton, code}`, in a file of `folder` that is named by the key.
+    """The choices of one key, `{device, torch, triton, code}`, in a file in `folder` that is named after the key.
 
-    A file that cannot be read, was edited, or is of another key counts as empty and is written anew; one warning says so.
+    A file that cannot be read, was edited, or has another key counts as empty and is replaced, with one warning.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, str]) -> None:
@@ -45,7 +45,7 @@ class ChoiceFile:
         return cls(cache_folder() / "kernels", key_of(torch.cuda.get_device_name(device)))
 
     def read(self) -> Kept:
-        """What is kept: {operation: {signature: choice}}."""
+        """The kept choices: {operation: {signature: choice}}."""
         if not self.path.exists():
             return {}
         try:
@@ -59,7 +59,7 @@ class ChoiceFile:
             return {}
 
     def keep(self, operation: str, signature: str, choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a choice; returns the one that is kept, which is another process's if that was first."""
+        """Add a choice; returns the one that is kept, which is that of another process if it was first."""
         try:
             with self._alone():
                 choices = self.read()
@@ -84,14 +84,14 @@ class ChoiceFile:
 
 
 def cache_folder() -> Path:
-    """$MERIDIAN_CACHE; where that is not set, `meridian` in the user's cache folder."""
+    """$MERIDIAN_CACHE, or `meridian` in the user's cache folder if it is not set."""
     if own := os.environ.get(FOLDER):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "meridian"
 
 
 def key_of(device: str) -> dict[str, str]:
-    """What a choice holds for: a kind of device by name, the versions that make its code, and the code itself."""
+    """The key of a choice: the device's name, the versions that generate its code, and the digest of the kernels' code."""
     return {"device": device, "torch": torch.__version__, "triton": _version("triton"), "code": _code()}
 
 
@@ -110,7 +110,7 @@ def _code() -> str:
 
 
 def _is_kept(choices: object) -> TypeGuard[Kept]:
-    """Whether these are choices by operation and signature, each with the name of what was chosen."""
+    """True if these are choices by operation and signature, each with the name of the chosen implementation."""
     return isinstance(choices, dict) and all(
         isinstance(of_operation, dict)
         and all(isinstance(one, dict) and isinstance(one.get("chosen"), str) for one in of_operation.values())

@@ -1,4 +1,4 @@
-"""Launch requirements: what every Triton launcher here demands of its tensors, and how it picks a tile.
+"""Launch requirements: what every Triton launcher here requires of its tensors, and how it picks a tile.
 
 The kernels load fp16 and bf16 and accumulate in fp32. fp32 is IEEE fp32: every `tl.dot` says `input_precision="ieee"`,
 because Triton's default on NVIDIA rounds fp32 operands to TF32.
@@ -16,15 +16,15 @@ from torch import Tensor
 
 try:
     import triton
-except ImportError:  # no Triton on this platform: the references remain
+except ImportError:  # no Triton on this platform, so only the references run
     triton = None
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-SMALLEST_TILE = 16  # tl.dot takes no side shorter than this
-LARGEST_HEAD = 256  # wider heads would not leave a tile of queries, keys and sums room in registers
-NEWEST = "sm_90"  # the part that settings are for where no device says otherwise
-# (queries, keys, warps) of an attention tile by part, kind of number and widest head; with them no register is spilled, see
-# tests/kernels/test_compiled_kernels.py. fp32 has no tensor core to multiply on, so that a thread holds its operands itself
+SMALLEST_TILE = 16  # shortest side that tl.dot accepts
+LARGEST_HEAD = 256  # with wider heads a tile of queries, keys and sums would not fit into registers
+NEWEST = "sm_90"  # the GPU architecture that settings assume without a device
+# (queries, keys, warps) of an attention tile by architecture, kind of number and widest head. They spill no registers, see
+# tests/kernels/test_compiled_kernels.py. fp32 does not use tensor cores, so a thread holds its operands itself
 ATTENTION_TILES: dict[str, dict[str, dict[int, tuple[int, int, int]]]] = {
     "sm_80": {
         "fp32": {32: (64, 32, 8), 96: (64, 16, 16), 128: (64, 16, 8), 256: (32, 16, 16)},
@@ -44,19 +44,19 @@ ATTENTION_TILES: dict[str, dict[str, dict[int, tuple[int, int, int]]]] = {
 def kernel(function: Callable[..., None]) -> Any:
     """`triton.jit` of a kernel that is compiled once for all counts.
 
-    By default Triton compiles anew, which takes seconds, when an integer argument becomes 1 or becomes or stops being a
-    multiple of 16. So only pointers (`*_ptr`) are specialised, and what loads need to know is a `tl.constexpr`.
+    By default Triton recompiles, which takes seconds, when an integer argument is 1, or changes between multiples of 16 and
+    other numbers. So only pointers (`*_ptr`) are specialised, and what loads need to know is a `tl.constexpr`.
     """
     parameters = inspect.signature(function).parameters.values()
     counts = [p.name for p in parameters if not p.name.endswith("_ptr") and "constexpr" not in str(p.annotation)]
-    assert triton is not None  # kernels are defined where Triton is there
+    assert triton is not None  # kernels are defined only if Triton is installed
     return triton.jit(do_not_specialize=counts)(function)
 
 
 def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, Tensor]) -> dict[str, int]:
     """The length of every axis, {axis: length}; `layouts` names the axes of each tensor, as in {"z": "U R H D"}.
 
-    Raises ValueError if a tensor has another number of axes, or an axis other lengths in two tensors.
+    Raises ValueError if a tensor has another number of axes, or if an axis has different lengths in two tensors.
     """
     sizes: dict[str, int] = {}
     first: dict[str, str] = {}
@@ -75,7 +75,7 @@ def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, T
 
 
 def require_heads(operation: str, heads: int, groups: int, d_head: int) -> None:
-    """ValueError unless the key/value heads divide the query heads and fit the tiles of an attention kernel."""
+    """Raises ValueError unless the key/value heads divide the query heads and fit the tiles of an attention kernel."""
     if groups == 0 or heads % groups:
         raise ValueError(f"{operation}: {heads} query heads cannot share {groups} key/value heads; pass a divisor")
     if d_head > LARGEST_HEAD:
@@ -83,9 +83,9 @@ def require_heads(operation: str, heads: int, groups: int, d_head: int) -> None:
 
 
 def require_launchable(operation: str, values: dict[str, Tensor], others: dict[str, Tensor] | None = None) -> None:
-    """ValueError unless Triton can take these tensors: `values` of one floating dtype, all on one device.
+    """Raises ValueError unless Triton can take these tensors: `values` of one floating dtype, all on one device.
 
-    On a CPU only Triton's interpreter can (TRITON_INTERPRET=1 before the first import).
+    On a CPU this needs Triton's interpreter (TRITON_INTERPRET=1 before the first import).
     """
     if triton is None:
         raise ValueError(f"{operation}: Triton is not installed on this platform; use the reference implementation")
@@ -113,9 +113,9 @@ def require_launchable(operation: str, values: dict[str, Tensor], others: dict[s
 
 
 def require_indices(operation: str, name: str, index: Tensor, lowest: int | None, stop: int) -> None:
-    """ValueError unless `index` holds whole numbers and, on the CPU, all of them are in [lowest, stop).
+    """Raises ValueError unless `index` holds whole numbers and, on the CPU, all of them are in [lowest, stop).
 
-    On a GPU reading them would wait for the queue, and torch.compile would break its graph here.
+    On a GPU the values are not checked: reading them would wait for the queue, and torch.compile would break its graph here.
     """
     if index.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"{operation}: {name} is {index.dtype}; pass int32 or int64")
@@ -128,33 +128,33 @@ def require_indices(operation: str, name: str, index: Tensor, lowest: int | None
 
 
 def interpreted() -> bool:
-    """Whether Triton interprets kernels on the CPU instead of compiling them."""
+    """True if Triton interprets kernels on the CPU instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def upcast(dtype: torch.dtype) -> bool:
-    """Whether operands go to fp32 before a product. Without that, the interpreter multiplies the bit patterns of bf16."""
+    """True if operands are converted to fp32 before a product; otherwise the interpreter multiplies bf16 bit patterns."""
     return dtype == torch.float32 or interpreted()
 
 
 def tile(length: int, largest: int) -> int:
-    """The smallest power of two that holds `length`, from SMALLEST_TILE to `largest`."""
+    """The smallest power of two not below `length`, clipped to [SMALLEST_TILE, `largest`]."""
     return min(largest, max(SMALLEST_TILE, 1 << (length - 1).bit_length() if length > 1 else 1))
 
 
 def least_padding(length: int, largest: int) -> int:
     """The power of two from SMALLEST_TILE to `largest` whose multiples overshoot `length` least; the largest of equals.
 
-    80 components go in five blocks of 16 and not in one of 128.
+    For example, 80 components take five blocks of 16, not one of 128.
     """
     sizes = [size for size in (128, 64, 32, 16) if SMALLEST_TILE <= size <= largest]
     return min(sizes, key=lambda size: (-(-length // size) * size, -size))
 
 
 def two_parts(length: int) -> tuple[int, int]:
-    """The powers of two from SMALLEST_TILE whose sum exceeds `length` least, the larger first; (power, 0) if one does as well.
+    """Two powers of two from SMALLEST_TILE whose sum exceeds `length` least, the larger first; (power, 0) if one is as good.
 
-    80 components are 64 and 16, 96 are 64 and 32, and 112 go in one block of 128.
+    For example, 80 components are split into 64 and 16, 96 into 64 and 32, and 112 take one block of 128.
     """
     whole = tile(length, LARGEST_HEAD)
     half = whole // 2
@@ -163,7 +163,7 @@ def two_parts(length: int) -> tuple[int, int]:
 
 
 def part(device: torch.device) -> str:
-    """The device's make, as compilers name it: "sm_80" (compute capability 8.0) or "gfx942"; NEWEST where there is none."""
+    """The device's architecture as compilers name it: "sm_80" (compute capability 8.0) or "gfx942"; NEWEST without a GPU."""
     if device.type != "cuda":
         return NEWEST
     properties = torch.cuda.get_device_properties(device)
@@ -172,17 +172,17 @@ def part(device: torch.device) -> str:
 
 
 def family(name: str) -> str:
-    """The part of ATTENTION_TILES whose tiles `name` takes: its own, or that of the nearest older maker's part."""
+    """The architecture in ATTENTION_TILES whose tiles `name` uses: its own, or the nearest older one of its maker."""
     if name in ATTENTION_TILES or not name.startswith("sm_"):
         return name if name in ATTENTION_TILES else "gfx942"
-    return "sm_90" if 90 <= int(name.removeprefix("sm_")) < 120 else "sm_80"  # 12.x has the small memory of 8.6
+    return "sm_90" if 90 <= int(name.removeprefix("sm_")) < 120 else "sm_80"  # 12.x has as little shared memory as 8.6
 
 
 def attention_settings(queries: int, keys: int, d_head: int, dtype: torch.dtype, name: str = NEWEST) -> dict[str, int]:
-    """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once, on the part `name`.
+    """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once, on architecture `name`.
 
-    Of ATTENTION_TILES. Not tuned for speed: at four of the pocket's shapes on an H100 packed attention took 0.73 to 2.1 of
-    the reference's time, within 1e-5 of its largest entry.
+    They come from ATTENTION_TILES and are not tuned for speed: at four of the pocket's shapes on an H100, packed attention took
+    0.73 to 2.1 times as long as the reference, with results within 1e-5 of its largest entry.
     """
     kind = "fp32" if dtype == torch.float32 else "half"
     tiles = ATTENTION_TILES[family(name)][kind]

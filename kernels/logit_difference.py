@@ -3,9 +3,9 @@
     out[v, i] = (y . directions[i]) / sqrt(mean(y^2) + eps) + bias[i],        y = x[p, i] - mean(x[p, i]) if centred,
                                                                               y = x[p, i] otherwise,   p = parent[v]
 
-U states, n prompts, M d_model, V variants; nats. Centred is a layer norm, not centred an RMS norm (Zhang & Sennrich
-2019), both without gain and offset: those are folded into `directions` and `bias`. fp32 whatever the dtype of x, because a
-logit difference is a small difference of large sums.
+U states, n prompts, M d_model, V variants; in nats. The norm is a layer norm if centred, otherwise an RMS norm (Zhang &
+Sennrich 2019), both without gain and offset, which are folded into `directions` and `bias`. The computation is in fp32 whatever
+the dtype of x, because a logit difference is a small difference of large sums.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def reference(
     eps: float,
     centred: bool,
 ) -> Float[Tensor, "variant prompt"]:
-    """The module's formula in torch, each state once; float64 if x is, float32 otherwise.
+    """The module's formula in torch, computed once per state; in float64 if x is, otherwise in float32.
 
     Raises ValueError on the CPU if a parent is out of range.
     """
@@ -59,8 +59,8 @@ def logit_difference(
 ) -> Float32[Tensor, "variant prompt"]:
     """The module's formula in one Triton kernel, in fp32; `directions` and `bias` may be fp32 beside a narrower x.
 
-    Raises ValueError on shapes that do not fit, a d_model above WIDEST, a dtype other than float32, float16 and bfloat16,
-    and, on the CPU, a parent out of range; on a GPU, where a look at the values would stall the queue, its row is NaN.
+    Raises ValueError for shapes that do not fit, a d_model above WIDEST, a dtype other than float32, float16 and bfloat16, and,
+    on the CPU, a parent out of range. On a GPU, where reading the values would stall the queue, the row of such a parent is NaN.
     """
     tensors = {"x": x, "directions": directions, "bias": bias, "parent": parent}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, tensors)
@@ -76,7 +76,10 @@ def logit_difference(
 
 
 def calculate_settings(d_model: int) -> dict[str, int]:
-    """One block holds a whole row; about 32 components a thread above 1024. ValueError above WIDEST."""
+    """Block size and warps: one block for a whole row, with about 32 components per thread above 1024.
+
+    Raises ValueError above WIDEST.
+    """
     if not 0 < d_model <= WIDEST:
         raise ValueError(f"{OPERATION}: d_model is {d_model}; use the reference outside 1..{WIDEST}")
     block = launch.tile(d_model, WIDEST)
@@ -101,7 +104,7 @@ if triton is not None:
         out_ptr, x_ptr, directions_ptr, bias_ptr, parent_ptr, eps, n_states, n_prompts,
         M: tl.constexpr, CENTRED: tl.constexpr, BLOCK: tl.constexpr,
     ):  # fmt: skip
-        """out[v, i] = (y . directions[i]) / sqrt(mean(y^2) + eps) + bias[i]; one program a (variant, prompt)."""
+        """out[v, i] = (y . directions[i]) / sqrt(mean(y^2) + eps) + bias[i]; one program per (variant, prompt)."""
         program = tl.program_id(0)
         prompt = program % n_prompts
         parent = tl.load(parent_ptr + program // n_prompts).to(tl.int64)
@@ -113,7 +116,7 @@ if triton is not None:
         if CENTRED:
             y = tl.where(inside, y - tl.sum(y, 0) / M, 0.0)
         direction = tl.load(directions_ptr + prompt.to(tl.int64) * M + columns, mask=inside, other=0.0).to(tl.float32)
-        # the correctly rounded root and quotient: once a row, they cost nothing
+        # correctly rounded root and quotient; once per row they cost nothing
         scale = tl.sqrt_rn(tl.sum(y * y, 0) / M + eps)
         result = tl.div_rn(tl.sum(y * direction, 0), scale) + tl.load(bias_ptr + prompt).to(tl.float32)
         tl.store(out_ptr + program, tl.where(known, result, float("nan")))

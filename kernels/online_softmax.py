@@ -4,11 +4,11 @@ With scores s, running maximum m, running sum l of exp(s - m) and running output
 2022), a new block of keys gives m' = max(m, max s), l' = l exp(m - m') + sum exp(s - m'),
 o' = o exp(m - m') + exp(s - m') v. After the last block the output is o / l.
 
-A tile's sides are powers of two. So a head's width is cut in two, BLOCK_D components and BLOCK_REST more (0 where one part
-holds it): 80 components are 64 and 16, not one block of 128. Every pair `x, x_rest` below is one matrix in two parts.
+A tile's sides are powers of two. So a head's width is split into BLOCK_D components and BLOCK_REST more (0 if one part is
+enough): 80 components are 64 and 16, not one block of 128. Every pair `x, x_rest` below is one matrix in two parts.
 
-A block holds keys of several sequences. A weight of 0 does not keep a neighbour's value out, as 0 times NaN or infinity is
-NaN. So values that are not finite are left out of the product, and rows that see one get a sum l of NaN.
+A block holds keys of several sequences. A weight of 0 does not exclude a neighbour's value, since 0 times NaN or infinity is
+NaN. So non-finite values are left out of the product, and rows that see one get a sum l of NaN.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:
     triton = None
 
 if triton is not None:
-    # the running maximum before any key: finite, so that a block with nothing visible gives exp(-inf - m) = 0, not NaN
+    # running maximum before any key; finite, so that a block with nothing visible gives exp(-inf - m) = 0, not NaN
     LOWEST = tl.constexpr(-1e30)
 
     @triton.jit
@@ -35,7 +35,7 @@ if triton is not None:
 
     @triton.jit
     def finite(v, taint):
-        """(v with 0 for what is not finite, taint + NaN for each row of v that held something not finite)."""
+        """(v with 0 for non-finite values, taint + NaN for each row of v with a non-finite value)."""
         nothing = v * 0.0  # NaN for NaN and infinity
         return tl.where(nothing == 0.0, v, 0.0), taint + tl.sum(nothing.to(tl.float32), 1)
 
@@ -55,7 +55,7 @@ if triton is not None:
     @triton.jit
     def update(output, output_rest, total, largest, q, q_rest, k_ptr, v_ptr, columns, column_mask, visible, scale,
                D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_REST: tl.constexpr, UPCAST: tl.constexpr):  # fmt: skip
-        """output, output_rest, total and largest after one block of keys; `visible` [q, k] says who sees which.
+        """output, output_rest, total and largest after one block of keys; `visible` [q, k]: the query sees the key.
 
         `columns` are row numbers into keys and values of width D.
         """

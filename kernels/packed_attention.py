@@ -2,9 +2,9 @@
 
     out[b, s, h] = sum_t<=s softmax_t(scale q[b, h, s] . k[b, g, t]) v[b, g, t],        g = h // (H / G)
 
-B sequences, H query heads, G key/value heads (consecutive query heads share one), S positions, D head width. A tile of 64
-queries that holds one sequence of 20 positions computes 64 x 64 scores for 210 that count; here it holds as many
-(sequence, key/value head) pairs as fit, and a block-diagonal causal mask keeps them apart.
+B sequences, H query heads, G key/value heads (consecutive query heads share one), S positions, D head width. With one sequence
+of 20 positions, a tile of 64 queries would compute 64 x 64 scores, of which 210 count. Here a tile holds as many (sequence,
+key/value head) pairs as fit, and a block-diagonal causal mask separates them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError:
 
 OPERATION = "packed_attention"
 ARGUMENTS = "q k v scale".split()
-LONGEST = 64  # positions; a longer sequence fills tiles by itself, and a flash kernel is the right one for it
+LONGEST = 64  # positions; a longer sequence fills tiles by itself, so a flash kernel suits it better
 LAYOUTS = {"q": "B H S D", "k": "B G S D", "v": "B G S D"}
 
 
@@ -37,9 +37,9 @@ def reference(
     scale: float,
 ) -> Float[Tensor, "batch position head d_head"]:
     """The module's formula by torch's scaled_dot_product_attention. Any floating dtype, any number of positions."""
-    # shared keys and values written out: with enable_gqa, PyTorch computes float32 by its slowest backend on CUDA
+    # shared keys and values are repeated: with enable_gqa, PyTorch computes float32 by its slowest backend on CUDA
     k, v = (x[:, :, None].expand(-1, -1, q.shape[1] // k.shape[1], -1, -1).flatten(1, 2) for x in (k, v))
-    # scaled before, because torch.compile compiles anew for every other number given as scale
+    # scaled before, because torch.compile recompiles for every new value of scale
     out = functional.scaled_dot_product_attention(q * scale, k, v, is_causal=True, scale=1.0)
     return out.transpose(1, 2).contiguous()
 
@@ -50,9 +50,9 @@ def packed_attention(
     v: Float[Tensor, "batch group position d_head"],
     scale: float,
 ) -> Float[Tensor, "batch position head d_head"]:
-    """The module's formula in one Triton kernel, scores and sums in fp32.
+    """The module's formula in one Triton kernel, with scores and sums in fp32.
 
-    Raises ValueError on shapes that do not fit, more than LONGEST positions, heads wider than launch.LARGEST_HEAD, or a
+    Raises ValueError for shapes that do not fit, more than LONGEST positions, heads wider than launch.LARGEST_HEAD, or a
     dtype other than float32, float16 and bfloat16.
     """
     values = {"q": q, "k": k, "v": v}
@@ -73,7 +73,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
     pairs, queries = batch * groups, heads // groups * positions
     settings = launch.attention_settings(pairs * queries, pairs * positions, d_head, q.dtype, launch.part(q.device))
     pairs_per_tile, tiles_per_pair = launch.packing(queries, settings["BLOCK_Q"])
-    assert triton is not None  # `require_launchable` has asked for it
+    assert triton is not None  # `require_launchable` has checked it
     tiles = triton.cdiv(pairs, pairs_per_tile) * tiles_per_pair
     with torch.cuda.device_of(out):
         _kernel[(tiles,)](
@@ -92,8 +92,8 @@ if triton is not None:
     ):  # fmt: skip
         """out[pair, s] = softmax over the pair's own t <= s of scale q . k, times v.
 
-        One program takes `pairs_per_tile` whole (sequence, key/value head) pairs, or one of the `tiles_per_pair` parts
-        of a pair with more than BLOCK_Q queries. Rows of q, k and v are numbered through: those of a pair are consecutive.
+        One program takes `pairs_per_tile` whole (sequence, key/value head) pairs, or one of the `tiles_per_pair` parts of a
+        pair with more than BLOCK_Q queries. Rows of q, k and v have one numbering, in which those of a pair are consecutive.
         """
         program = tl.program_id(0)
         pair = (program // tiles_per_pair).to(tl.int64) * pairs_per_tile

@@ -1,9 +1,9 @@
-"""Philox normal: standard normal numbers as functions of counters, all that a pass needs in one launch.
+"""Philox normal: standard normal numbers as functions of counters, in one launch for a whole pass.
 
     out[s, p, i] = number i % 4 of Box-Muller on the four words of Philox4x32-10(counter (i // 4, streams[s]), key[:, p])
 
-S streams of three words, P prompts with a key of two words, I components. Words are those of `circuits.engine.philox`, which
-is the reference and has the formulas; normal numbers are computed in float64 and rounded once.
+S streams of three words, P prompts with a key of two words, I components. The words are those of `circuits.engine.philox`,
+which is the reference and has the formulas; normal numbers are computed in float64 and rounded once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ except ImportError:
     triton = None
 
 OPERATION = "philox_normal"
-BLOCK = 256  # counters of a program; not tuned
+BLOCK = 256  # counters per program; not tuned
 PER_COUNTER = 4
 
 
@@ -32,7 +32,7 @@ def philox_normal(
 ) -> Float[Tensor, "stream prompt component"]:
     """Float32 numbers by the module's formula, in one Triton kernel. `key` and `streams` hold 32-bit words in int64.
 
-    Raises ValueError for words of another type, or where Triton cannot run.
+    Raises ValueError for words of another type, or if Triton cannot run.
     """
     for name, words, axes in (("key", key, (2, key.shape[-1])), ("streams", streams, (len(streams), 3))):
         if words.dtype != torch.int64 or tuple(words.shape) != axes:
@@ -45,13 +45,13 @@ def philox_normal(
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether the kernel is what draws on a device: on a GPU, where Triton is installed."""
+    """True if the kernel draws the numbers on this device, that is on a GPU with Triton installed."""
     return triton is not None and device.type == "cuda"
 
 
 def _launch(out: Tensor, key: Tensor, streams: Tensor) -> None:
     n_streams, n_prompts, components = out.shape
-    assert triton is not None  # `require_launchable` has asked for it
+    assert triton is not None  # `require_launchable` has checked it
     with torch.cuda.device_of(out):
         _kernel[(n_streams * n_prompts, triton.cdiv(components, PER_COUNTER * BLOCK))](
             out, key, streams, n_prompts, components, BLOCK=BLOCK, num_warps=4
@@ -66,8 +66,8 @@ if triton is not None:
     def _pair(word, other):
         """Box-Muller: r cos t and r sin t with r = sqrt(-2 log u(word)), t = 2 pi u(other), u(w) = (w + 1/2) / 2^32.
 
-        The angle is first reduced, without rounding, to an eighth of a turn on either side of a multiple of a quarter, where a
-        series is exact in float64; the compiler's own cosine needs memory besides for angles of any size.
+        The angle is first reduced, without rounding, to within an eighth of a turn of a multiple of a quarter turn, where a
+        series is exact in float64. The compiler's own cosine would need extra memory, since it takes angles of any size.
         """
         radius = tl.sqrt(-2.0 * tl.log((word.to(tl.float64) + 0.5) * UNIT))
         quarters = (other.to(tl.float64) + 0.5) * (4 * UNIT)
@@ -89,7 +89,7 @@ if triton is not None:
 
     @launch.kernel
     def _kernel(out_ptr, key_ptr, streams_ptr, n_prompts, components, BLOCK: tl.constexpr):
-        """Four numbers of each of BLOCK counters; one program: BLOCK counters of one stream and prompt."""
+        """Four numbers for each counter; one program takes BLOCK counters of one stream and prompt."""
         row = tl.program_id(0).to(tl.int64)
         counter = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
         stream, prompt = row // n_prompts, row % n_prompts

@@ -1,8 +1,8 @@
 """Roofline: the arithmetic and the memory traffic that each operation cannot avoid.
 
-`flops` counts a multiply and an add as two and only what the formula asks for: no masked score, no padding. `bytes` counts
-every input read once and every output written once. A machine with F floating point operations and B bytes per second
-needs at least max(flops / F, bytes / B) seconds (Williams, Waterman & Patterson 2009). Axes are named as in the
+`flops` counts a multiply and an add as two operations, and only what the formula needs, without masked scores and padding.
+`bytes` counts every input read once and every output written once. A machine with F floating-point operations and B bytes per
+second needs at least max(flops / F, bytes / B) seconds (Williams, Waterman & Patterson 2009). Axes are named as in the
 operation's own file; `itemsize` is bytes per component, 4 for fp32.
 """
 
@@ -40,9 +40,9 @@ class KernelWork:
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU's float32 peaks (data sheet, no tensor cores) and what its host pays for a launch and for waiting for it.
+    """A GPU's float32 peaks (data sheet, without tensor cores) and its host's costs of a launch and of waiting for the GPU.
 
-    A product reaches `gemm_share` of `flops_per_second`. The last three are assumptions, not measured.
+    A product reaches `gemm_share` of `flops_per_second`. The last three fields are assumptions, not measurements.
     """
 
     name: str
@@ -65,7 +65,7 @@ def select_project(
 ) -> KernelWork:
     """C R rows of a [H D] x [H D, M] product, plus the residual and the bias: C R M (2 H D + 1 + bias) operations.
 
-    Bytes: z, sources, weight, bias and the parents' residual once, picks and parents, and the output.
+    Bytes: z, sources, weight, bias and the parents' residual once each, picks and parents, and the output.
     """
     flops = C * R * M * (2 * H * D + 1 + bias)
     components = (U + K) * R * H * D + H * D * M + bias * M + U * R * M + C * R * M
@@ -75,7 +75,7 @@ def select_project(
 def suffix_attention(*, U: int, n: int, H: int, G: int, S: int, P: int, D: int, itemsize: int) -> KernelWork:
     """A query at suffix position s scores and sums P + s + 1 keys of D components: 4 D operations each.
 
-    The softmax's few operations a score are left out, as usual. Bytes: q, k, v and the output of every variant, the
+    The softmax's few operations per score are left out, as is usual. Bytes: q, k, v and the output of every variant, and the
     prefix once.
     """
     keys = S * P + S * (S + 1) // 2
@@ -91,8 +91,8 @@ def packed_attention(*, B: int, H: int, G: int, S: int, D: int, itemsize: int) -
 def logit_difference(*, U: int, n: int, M: int, V: int, itemsize: int, centred: bool) -> KernelWork:
     """For each state and prompt the sum of squares and the dot product, 4 M; centring adds 2 M (mean, subtraction).
 
-    Bytes: x once, directions and bias once in fp32, parents, and the fp32 output. Root, quotient and bias, three a row,
-    are left out.
+    Bytes: x once, directions and bias once in fp32, parents, and the fp32 output. Root, quotient and bias, three operations per
+    row, are left out.
     """
     flops = U * n * M * (6 if centred else 4)
     return KernelWork(flops, itemsize * U * n * M + FLOAT32_BYTES * (n * M + n + V * n) + INDEX_BYTES * V)

@@ -50,11 +50,11 @@ def reference(
     """
     launch.require_indices(OPERATION, "pick", pick, None, len(sources))
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
-    if not len(sources):  # nothing to pick: a pick would otherwise go unnoticed on a GPU
+    if not len(sources):  # without sources, a wrong pick would go unnoticed on a GPU
         selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     elif z.device.type == "cpu" and not torch.compiler.is_compiling():
         selected = _selected_by_copies(z, sources, pick, parent)
-    else:  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
+    else:  # one gather from all states, because `nonzero` would wait for a GPU and break the graph of torch.compile
         states = torch.cat((z, sources))
         place = torch.where(pick < 0, parent[:, None], pick + len(z))
         rows, heads = (torch.arange(size, device=z.device) for size in z.shape[1:3])
@@ -70,9 +70,9 @@ def _selected_by_copies(
     pick: Int[Tensor, "children head"],
     parent: Int[Tensor, " children"],
 ) -> Float[Tensor, "children rows head d_head"]:
-    """x of the module's formula: each parent's heads, then neighbouring heads of one source at once.
+    """x of the module's formula: copies each parent's heads, then neighbouring heads of one source together.
 
-    On a CPU, gathering head by head takes three to ten times as long.
+    On a CPU, gathering head by head would take three to ten times as long.
     """
     selected = z.index_select(0, parent)
     for child, row in enumerate(pick.tolist()):
@@ -94,11 +94,11 @@ def select_project(
     bias: Float[Tensor, " d_model"] | None,
     residual: Float[Tensor, "parents rows d_model"],
 ) -> Float[Tensor, "children rows d_model"]:
-    """The module's formula in one Triton kernel: neither the selected heads nor the gathered residual are stored.
+    """The module's formula in one Triton kernel, without storing the selected heads or the gathered residual.
 
-    Accumulates in fp32 and rounds once. Raises ValueError on shapes that do not fit, a dtype other than float32,
-    float16 and bfloat16, and, on the CPU, a parent or pick out of range; on a GPU, where a look at the values would stall
-    the queue, such a child's rows are NaN.
+    Accumulates in fp32 and rounds once. Raises ValueError for shapes that do not fit, a dtype other than float32, float16 and
+    bfloat16, and, on the CPU, a parent or pick out of range. On a GPU, where reading the values would stall the queue, the rows
+    of such a child are NaN.
     """
     tensors = {"z": z, "sources": sources, "pick": pick, "parent": parent, "weight": weight, "residual": residual}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, tensors)
@@ -121,10 +121,10 @@ def select_project(
 
 
 def calculate_settings(rows: int, d_head: int, d_model: int, dtype: torch.dtype) -> dict[str, int]:
-    """Tile sizes and warps; fp32 multiplies without tensor cores, and larger tiles only cost it registers.
+    """Tile sizes and warps; fp32 multiplies without tensor cores, for which larger tiles would only cost registers.
 
-    Not tuned. At seven of the pocket's shapes on an H100 the kernel took 0.21 to 0.75 of the reference's time, within 1e-5 of
-    its largest entry.
+    They are not tuned. At seven of the pocket's shapes on an H100, the kernel took 0.21 to 0.75 of the reference's time, with
+    results within 1e-5 of its largest entry.
     """
     block, width, warps = (64, 32, 4) if dtype == torch.float32 else (128, 64, 8)
     block_d = launch.least_padding(d_head, width)
@@ -145,7 +145,7 @@ def _launch(
     children, rows, d_model = out.shape
     parents, _, heads, d_head = z.shape
     settings = calculate_settings(rows, d_head, d_model, z.dtype)
-    assert triton is not None  # `require_launchable` has asked for it
+    assert triton is not None  # `require_launchable` has checked it
     row_blocks, model_blocks = triton.cdiv(rows, settings["BLOCK_R"]), triton.cdiv(d_model, settings["BLOCK_M"])
     with torch.cuda.device_of(out):
         _kernel[(children * row_blocks * model_blocks,)](
@@ -166,7 +166,8 @@ if triton is not None:
     ):  # fmt: skip
         """out[c, r, m] = residual[p, r, m] + bias[m] + sum_h,d x[c, r, h, d] weight[h, d, m].
 
-        One program: BLOCK_R rows x BLOCK_M columns of one child. Its neighbours share the rows and find z in the cache.
+        One program takes BLOCK_R rows x BLOCK_M columns of one child. Neighbouring programs share the rows and find z in the
+        cache.
         """
         program = tl.program_id(0)
         child = (program // (row_blocks * model_blocks)).to(tl.int64)
@@ -178,7 +179,7 @@ if triton is not None:
         total = tl.zeros([BLOCK_R, BLOCK_M], dtype=tl.float32)
         pick = tl.load(pick_ptr + child * n_heads).to(tl.int64)  # one step ahead of its use: an address that waits
         highest = pick  # for a load of the same step could not be fetched ahead
-        # one loop over blocks of all heads, so that the loads of the next blocks are under way during a product
+        # one loop over blocks of all heads, so that the next blocks are loaded during a product
         for step in range(n_heads * PARTS):
             head = step // PARTS
             width = (step - head * PARTS) * BLOCK_D + tl.arange(0, BLOCK_D)

@@ -1,10 +1,10 @@
-"""Split product: a linear map in float32 on tensor cores, each operand in two TF32 parts.
+"""Split product: a linear map in float32 on tensor cores, with each operand in two TF32 parts.
 
     out[r, m] = sum_k x[r, k] weights[m, k] + bias[m]
 
-R rows, K inputs, M outputs. With x = x1 + x2 rounded to TF32's 10 bits one after the other, x1 w1 + x1 w2 + x2 w1 is summed in
-float32 ("3xTF32", Ootomo & Yokota 2022): about 21 of float32's 24 bits, and not IEEE float32. So it is no candidate of
-`choice`; who uses it proves that it agrees, and says so.
+R rows, K inputs, M outputs. With x = x1 + x2, both rounded to TF32's 10 bits, x1 w1 + x1 w2 + x2 w1 is summed in float32
+("3xTF32", Ootomo & Yokota 2022). This keeps about 21 of float32's 24 bits and is not IEEE float32. So it is no candidate of
+`choice`; code that uses it must check that the numbers agree, and record its use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def split_product(
 ) -> Float[Tensor, "*row to"]:
     """`functional.linear` by the module's formula, in one Triton kernel.
 
-    Raises ValueError on shapes that do not fit, a dtype other than float32, or where Triton cannot run.
+    Raises ValueError for shapes that do not fit, a dtype other than float32, or if Triton cannot run.
     """
     rows = x.reshape(-1, x.shape[-1])
     values = {"x": rows, "weights": weights} | ({} if bias is None else {"bias": bias})
@@ -45,7 +45,7 @@ def split_product(
 
 
 def calculate_settings(rows: int, outputs: int, name: str = launch.NEWEST) -> dict[str, int]:
-    """Tile sizes and warps on the part `name`; before 9.0 the parts of 128 x 128 operands spill registers. Not tuned."""
+    """Tile sizes and warps on architecture `name`, not tuned; before 9.0, operands of 128 x 128 would spill registers."""
     block, warps = (128, 8) if launch.family(name) == "sm_90" else (64, 4)
     return {
         "BLOCK_R": launch.tile(rows, block),
@@ -59,7 +59,7 @@ def calculate_settings(rows: int, outputs: int, name: str = launch.NEWEST) -> di
 def _launch(out: Tensor, x: Tensor, weights: Tensor, bias: Tensor | None) -> None:
     (rows, inputs), outputs = x.shape, len(weights)
     settings = calculate_settings(rows, outputs, launch.part(x.device))
-    assert triton is not None  # `require_launchable` has asked for it
+    assert triton is not None  # `require_launchable` has checked it
     row_blocks, output_blocks = triton.cdiv(rows, settings["BLOCK_R"]), triton.cdiv(outputs, settings["BLOCK_M"])
     with torch.cuda.device_of(out):
         _kernel[(row_blocks * output_blocks,)](
@@ -76,7 +76,7 @@ if triton is not None:
         K: tl.constexpr, M: tl.constexpr, HAS_BIAS: tl.constexpr,
         BLOCK_R: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
     ):  # fmt: skip
-        """out[r, m] = sum_k x[r, k] weights[m, k] + bias[m]; one program: BLOCK_R rows x BLOCK_M outputs."""
+        """out[r, m] = sum_k x[r, k] weights[m, k] + bias[m]; one program takes BLOCK_R rows x BLOCK_M outputs."""
         program = tl.program_id(0)
         rows = (program // output_blocks).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         columns = program % output_blocks * BLOCK_M + tl.arange(0, BLOCK_M)

@@ -1,11 +1,11 @@
-"""Suffix attention: many variants of a prompt attend over the clean prefix that they share, and over their own suffix.
+"""Suffix attention: many variants of a prompt attend over their shared clean prefix and over their own suffix.
 
     out[u, i, s, h] = softmax over (p < P, t <= s) of scale q[u, i, h, s] . (prefix_k[i, g, p], k[u, i, g, t])
                       times (prefix_v[i, g, p], v[u, i, g, t]),        g = h // (H / G)
 
 U variants, n prompts, H query heads, G key/value heads (consecutive query heads share one), S suffix positions, P prefix
-positions, D head width. Before the first changed position every variant equals the clean run, so its keys and values there
-are the clean ones and are never copied per variant.
+positions, D head width. Before the first changed position every variant equals the clean run, so the clean keys and values
+serve all variants without copies.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def reference(
     prefix_v: Float[Tensor, "prompt group prefix d_head"],
     scale: float,
 ) -> Float[Tensor, "variant prompt position head d_head"]:
-    """The module's formula in torch: variants folded into the query axis for the prefix, one softmax over both parts.
+    """The module's formula in torch: variants are folded into the query axis for the prefix, with one softmax over both parts.
 
-    Any floating dtype; the softmax is in float32 at least.
+    Takes any floating dtype; the softmax is in float32 at least.
     """
     variants, prompts, heads, positions, d_head = q.shape
     groups, prefix = prefix_k.shape[1], prefix_k.shape[2]
@@ -66,10 +66,10 @@ def suffix_attention(
     prefix_v: Float[Tensor, "prompt group prefix d_head"],
     scale: float,
 ) -> Float[Tensor, "variant prompt position head d_head"]:
-    """The module's formula in one Triton kernel, scores and sums in fp32, no score stored.
+    """The module's formula in one Triton kernel, with scores and sums in fp32 and no stored scores.
 
-    Raises ValueError on shapes that do not fit, heads wider than launch.LARGEST_HEAD, or a dtype other than float32,
-    float16 and bfloat16.
+    Raises ValueError for shapes that do not fit, heads wider than launch.LARGEST_HEAD, or a dtype other than float32, float16
+    and bfloat16.
     """
     values = {"q": q, "k": k, "v": v, "prefix_k": prefix_k, "prefix_v": prefix_v}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, values)
@@ -89,7 +89,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, prefix_k: Tensor, pref
         variants * queries, max(variants * positions, prefix), d_head, q.dtype, launch.part(q.device)
     )
     variants_per_tile, tiles_per_variant = launch.packing(queries, settings["BLOCK_Q"])
-    assert triton is not None  # `require_launchable` has asked for it
+    assert triton is not None  # `require_launchable` has checked it
     tiles = triton.cdiv(variants, variants_per_tile) * tiles_per_variant
     with torch.cuda.device_of(out):
         _kernel[(prompts * groups * tiles,)](
@@ -111,8 +111,8 @@ if triton is not None:
     ):  # fmt: skip
         """out[u, s] = softmax over the prefix and the variant's own t <= s of scale q . k, times v.
 
-        One program: one (prompt, key/value head) and `variants_per_tile` whole variants of it, or one of `tiles_per_variant`
-        parts of one. All see the prefix; their own keys are kept apart by a block-diagonal causal mask.
+        One program takes one (prompt, key/value head) and `variants_per_tile` whole variants of it, or one of the
+        `tiles_per_variant` parts of one variant. All see the prefix; a block-diagonal causal mask separates their own keys.
         """
         program = tl.program_id(0)
         prompt, group = program // tiles // n_groups, program // tiles % n_groups

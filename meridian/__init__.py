@@ -52,12 +52,18 @@ def run(
 ) -> FinishedRun:
     """Measure, calibrate and certify one task, as `python run.py <settings>` does, and return the folder of results.
 
-    `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"). What they cannot say
-    goes by argument: `model`, a name, a folder, or an object (a Hugging Face causal language model with its `tokenizer`, a
-    TransformerBridge that nothing has processed, nnsight's LanguageModel; a copy is measured, the object stays as it is);
-    `task`, a name, a file of prompt pairs, or a `circuits.tasks.Task`; `circuit`, as for `explore`. `results` is the folder of
-    all results. Fresh results are reused. `show=False` prints neither progress nor the certificate. Hydra's own state and
-    `sys.argv` are left as they were. UserError for what the command line refuses, and for what is given twice.
+    `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"). What they cannot
+    express is passed as an argument:
+
+    - `model`: a name, a folder, or an object: a Hugging Face causal language model with its `tokenizer`, an unprocessed
+      TransformerBridge, or nnsight's LanguageModel. A copy of the object is measured; the object itself stays as it is.
+    - `task`: a name, a file of prompt pairs, or a `circuits.tasks.Task`.
+    - `circuit`: as for `explore`.
+    - `results`: the folder of all results. Fresh results are reused.
+    - `show`: False prints neither progress nor the certificate.
+
+    Hydra's own state and `sys.argv` are left as they were. UserError for anything that the command line refuses, and for
+    anything that is given twice.
     """
     from meridian import in_process
 
@@ -81,8 +87,8 @@ def open(path: str | Path) -> FinishedRun:
 def compare(a: str | Path | RunFolder, b: str | Path | RunFolder) -> RunComparison:
     """Two finished runs, or their folders, side by side; every difference is b - a, as in `python run.py compare`.
 
-    `print` tells the difference in a sentence; `table` holds the numbers with their intervals. UserError for a folder that is no
-    finished run, for twice the same one, and for runs that share neither task nor weights.
+    `print` tells the difference in a sentence; `table` holds the numbers with their intervals. UserError if a folder is not a
+    finished run, if both are the same run, or if the runs share neither task nor weights.
     """
     from meridian import run_comparison
 
@@ -105,9 +111,9 @@ def explore(
 
     `task`: a name, a file of prompt pairs, or a `circuits.tasks.Task` of your own. `model`, `tokenizer`: as for `run`.
     `circuit`: None for the one that comes with the model (if there is one), "discovered" for a search, "random", a circuit file,
-    a `Circuit`, or names of heads. `split`: where prompts are from; the default leaves the evaluation prompts unseen, so that
-    what is found here can still be tested on them. `settings`: more of the command line's. UserError for what the command line
-    refuses.
+    a `Circuit`, or names of heads. `split`: the split that the prompts are drawn from. The default leaves the evaluation prompts
+    unseen, so that findings can still be tested on them. `settings`: further settings of the command line. UserError for
+    anything that the command line refuses.
     """
     from meridian import in_process
 

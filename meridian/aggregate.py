@@ -33,13 +33,13 @@ JUDGED = ("tier", "tier_name", "of", "ceiling", "rules", "faithfulness", "low", 
 LETTERS = {"pass": "p", "fail": "F", "inconclusive": "?", "insufficient": "-", "not run": ""}
 LEGEND = "p pass, F fail, ? inconclusive, - insufficient, empty not run; p* is the certificate's p-value corrected over all rows"
 IN_PLACE_OF_A_RUN = ("command", "suite", "experiment")
-WIDTH = 190  # of a table that goes to a file: one character for each verdict, and room for names
+WIDTH = 190  # of a table written to a file: one character for each verdict, and room for names
 
 
 def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
-    """Write summary.json and summary.csv of a folder of results under a lock; return what summary.json holds.
+    """Write summary.json and summary.csv of a folder of results under a lock; return the content of summary.json.
 
-    `config` is the calibration section of the configuration. `say` is told when another process has to be waited for.
+    `config` is the calibration section of the configuration. `say` is called if the lock is held by another process.
     """
     with locks.held(results, results / "summary.json", say):
         pooled = results_io.read(summary.summarise(results, config))
@@ -56,8 +56,8 @@ def rows(pooled: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row for each certificate of summary.json, in its order: ABOUT, JUDGED and the verdict of every calibration.
 
     `rules` is "released 0.3", "changed" or "unknown"; `low` and `high` are the 95 % interval of faithfulness under mean ablation;
-    `p` is the p-value of the certificate, `p_corrected` the same corrected over all circuits by Benjamini and Yekutieli,
-    `survives` whether that is significant.
+    `p` is the p-value of the certificate. `p_corrected` is the same p-value after the Benjamini-Yekutieli correction over all
+    circuits. `survives` says whether the corrected one is significant.
     """
     over = pooled["multiplicity"]["companions"]["circuits"]
     return [_row(entry, over[key]) for key, entry in pooled["circuits"].items()]
@@ -78,7 +78,7 @@ def _row(entry: Mapping[str, Any], corrected: Mapping[str, Any]) -> dict[str, An
 
 
 def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
-    """The rows as CSV with a header; what is not known is empty."""
+    """The rows as CSV with a header; unknown values are empty cells."""
     text = io.StringIO()
     writer = csv.DictWriter(text, (*ABOUT, *JUDGED, *CALIBRATIONS), lineterminator="\n")
     writer.writeheader()
@@ -87,9 +87,9 @@ def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
 
 
 def show(pooled: Mapping[str, Any], console: Console) -> None:
-    """The rows as a table on the screen, with one character for each verdict, and below it the claims tried and the global M93.
+    """Print the rows as a table with one character for each verdict; below it, the claims tried and the global M93.
 
-    A tier with * was reached under rules that are not released.
+    A * after a tier means that it was reached under unreleased rules.
     """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in (*ABOUT, "tier", "ceiling", "faithfulness [95 %]", "p*"):
@@ -119,9 +119,9 @@ def _ratio(row: Mapping[str, Any]) -> str:
 
 
 class AtTheEnd(Callback):
-    """Pools once more when every job of a multirun has ended, and shows the table.
+    """Pools the results once more after the last job of a multirun, and shows the table.
 
-    Hydra calls `on_multirun_end` only if no job failed; `commandline.guarded` calls `finish` if one did.
+    Hydra calls `on_multirun_end` only if no job failed. If one failed, `commandline.guarded` calls `finish`.
     """
 
     running: DictConfig | None = None  # the configuration of the multirun that this process leads
@@ -134,14 +134,14 @@ class AtTheEnd(Callback):
 
 
 def finish() -> None:
-    """Pool and show the results of the multirun that this process leads; nothing without a multirun or a certificate."""
+    """Pool and show the results of the multirun that this process leads. Does nothing without a multirun or a certificate."""
     config, AtTheEnd.running = AtTheEnd.running, None
     if config is None or any(config.get(name) for name in IN_PLACE_OF_A_RUN):
         return
     results = Path(config.results)
     if not any(results.rglob("certificate.json")):
         return
-    with interruption.caught():  # so that Ctrl-C removes what is half-written
+    with interruption.caught():  # so that Ctrl-C removes half-written files
         _finish(results, config)
 
 

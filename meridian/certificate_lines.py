@@ -27,14 +27,14 @@ NAME = len(FAITHFULNESS)  # columns of the longest name of a line
 SHORT = {
     "mean_pooled": "mean pooled",
     "zero_raw": "zero without constants",
-}  # recipes; the others are called as they are
-STAR, FOOTNOTE = " *", "* reported"  # a verdict that gates no tier, and how the note about it begins
+}  # short names of recipes; the others keep their own
+STAR, FOOTNOTE = " *", "* reported"  # the mark of a verdict that gates no tier, and the start of its footnote
 
 
 def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[str, str]] = ()) -> None:
     """Print the certificate of `run` in lines of at most `WIDTH` columns.
 
-    `again`: the command that asks for the next thing to look at; empty if there is none. `details`: more lines, by name.
+    `again`: the command for the suggested next step; empty if there is none. `details`: further lines, as (name, text).
     """
     stored, headline = run.certificate, run.certificate["headline"]
     width = min(console.width, WIDTH)
@@ -46,7 +46,7 @@ def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[s
 
 
 def _rows(told: Iterable[tuple[str, str | Text]]) -> Table:
-    """Names on the left, what they say beside them, folded where it is long."""
+    """Names on the left and their texts on the right; long texts are wrapped."""
     rows = Table.grid(padding=(0, 2, 0, 0))
     rows.add_column(no_wrap=True, min_width=NAME)
     rows.add_column(overflow="fold")
@@ -68,16 +68,16 @@ def _lines(run: RunFolder) -> Iterable[tuple[str, str | Text]]:
 
 
 def _why(run: RunFolder) -> str:
-    """The one sentence; without a behaviour also the reason, which names its number."""
+    """The one-sentence summary. Without a tier, the reason and its number follow."""
     said = first_screen.why(run, rest="")
     reason = run.rows[0].metrics[0].why if run.tier is None else ""
     return f"{said} {reason}" if reason else said
 
 
 def faithfulness(run: RunFolder) -> str:
-    """Faithfulness under every recipe, the band that a gate asks for, and what random circuits keep under mean ablation.
+    """Faithfulness under every recipe, the band required by its gate, and the faithfulness of random circuits (mean ablation).
 
-    Empty if its gate could judge nothing; the headline then says what is known.
+    Empty if no recipe has a faithfulness; the headline then says what is known.
     """
     found = run.companions(first_screen.FAITHFUL).get("by_method", {})
     told = [
@@ -111,7 +111,7 @@ def changed(rules: Standing) -> str:
 
 
 def show_table(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool) -> None:
-    """The whole table; the note about stars is left out where no verdict has one."""
+    """Print the whole table; the footnote about stars is left out if no verdict has one."""
     with console.capture() as printed:
         certificate_table.show(certificate, headline, console, complete)
     lines = printed.get().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""May code that a model wrote be run here, and where? By the settings `code`."""
+"""Whether code that a model wrote may run here, and in which sandbox, according to the settings `code`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def allowed(context: RunContext, suites: Sequence[Suite], every: bool) -> list[Suite]:
-    """The suites that may run. With code.allow=false those that run code are left out of `every` one, which is said.
+    """The suites that may run.
 
-    UserError for such a suite that was asked for by name.
+    With code.allow=false, suites that execute code may not. If `every` suite was asked for, they are left out and a message
+    says so. UserError if such a suite was asked for by name.
     """
     from suites.execution import scoring
 
@@ -36,7 +37,7 @@ def allowed(context: RunContext, suites: Sequence[Suite], every: bool) -> list[S
 
 
 def executor(context: RunContext, folder: Path, suites: Sequence[Suite]) -> Executor | None:
-    """What runs the programs of these suites; None where none has any. UserError for a sandbox that cannot be had."""
+    """The function that runs the programs of these suites; None if they have none. UserError if the sandbox is not available."""
     from suites.execution import execution_record, sandbox, scoring
 
     settings = context.settings["code"]

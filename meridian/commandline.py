@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guarded`, which makes one sentence of them
+os.environ["HYDRA_FULL_ERROR"] = "1"  # errors reach `guarded`, which turns each into one sentence
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
@@ -40,9 +40,9 @@ BY_SETTING = {
     "experiment": "experiment",
     "geometry": "geometry",
     "suite": "suites",
-}  # the setting: the command that it asks for
-RUN = "run"  # what is done if nothing else is asked for
-WORDS = tuple(  # that ask for a command: the files of meridian/commands, except those that a setting asks for
+}  # setting: the command that it implies
+RUN = "run"  # the default command
+WORDS = tuple(  # words that name a command: the files of meridian/commands, except those that a setting implies
     found.name
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
@@ -59,21 +59,21 @@ NO_TEXT = re.compile(
     r"true|false|[+-]?(nan|inf|[0-9_]*\.?[0-9_]+\.?(e[+-]?[0-9_]+)?)", re.IGNORECASE
 )  # names of folders, too
 REFERENCE, BACKSLASH = "${", "\\"
-STRUCTURED = ("[", "{", '"', "'")  # what a value begins with that Hydra has to parse
+STRUCTURED = ("[", "{", '"', "'")  # how a value begins that Hydra has to parse
 QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 ITEM = re.compile(rf"\s*({QUOTED.pattern}|[^,]+?)\s*(?:,|$)", re.DOTALL)
-BEFORE_A_QUOTE = re.compile(r'(\\*)("|\Z)')  # backslashes that Hydra would take for its own
-QUOTING = "no viable alternative at input"  # how a message of the parser begins that quotes what was typed
-MERGING = "Error merging override "  # of Hydra, before the override
-GROUPED = " looks like a config group override, but config group "  # after it
-FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
-FILE = "file"  # task made of the rows of a file
+BEFORE_A_QUOTE = re.compile(r'(\\*)("|\Z)')  # backslashes that Hydra would read as escapes
+QUOTING = "no viable alternative at input"  # start of those parser messages that quote the typed text
+MERGING = "Error merging override "  # Hydra's words before the override
+GROUPED = " looks like a config group override, but config group "  # and after it
+FAILURES, TRACED = "failures", "traced"  # the task made of suite failures; the circuit kind that it implies
+FILE = "file"  # the task made of a file's rows
 USER_ERROR, CRASHED = 2, 1  # exit codes
 NOT_THERE = re.compile(r"Key '([^']+)' is not in struct")  # as OmegaConf says it
 REFERRED = re.compile(r"Interpolation key '([^']+)' not found")  # likewise
-LISTED = 20  # of more choices a refusal names those that are spelled alike
+LISTED = 20  # of more choices than these, a refusal names only those with a similar spelling
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
-FLAGS = {  # of Hydra's options those that have a use here, and the words that may follow one
+FLAGS = {  # the options of Hydra that are allowed here, each with the words that may follow it
     **dict.fromkeys(("-m", "--multirun", "-h", "--help", "--hydra-help", "--version"), ()),
     **dict.fromkeys(("-c", "--cfg"), ("job", "hydra", "all")),
     **dict.fromkeys(("-i", "--info"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
@@ -94,7 +94,7 @@ def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
     Hydra has no bare words, no settings that imply others and no paths without quotes, so these are rewritten for it.
-    UserError for what Hydra would take and no run has a use for.
+    UserError for arguments that Hydra would accept but no run can use.
 
     `calibration=` selects calibrations, `a,b` as well as `[a,b]`. `method=` sets the search method and implies
     circuit=discovered. task=failures implies circuit=traced. A multirun with tracker=wandb gets one W&B group. A bare word
@@ -137,7 +137,7 @@ def _argument(text: str) -> str:
 
 
 def _not_one_name(group: str, value: str) -> UserError:
-    """The refusal of a list or a section where a group of the configuration takes the name of one of its files."""
+    """The error for a list or a section given to a configuration group, which takes the name of one of its files."""
     typed = ranges.shown(f"{group}={value}")
     if value.startswith("{"):
         return UserError(
@@ -154,9 +154,9 @@ def as_typed(given: Sequence[str]) -> list[str]:
 
 
 def path(value: str) -> str:
-    """A path as Hydra reads it: in quotes if it holds anything that Hydra would parse, as names of result folders (a=1,b=2) do.
+    """A path as Hydra reads it: quoted if Hydra would parse part of it, as in names of result folders (a=1,b=2).
 
-    One in quotes already is left as it is.
+    A path that is already quoted is left as it is.
     """
     if (PLAIN.fullmatch(value) and not NO_TEXT.fullmatch(value)) or QUOTED.fullmatch(value):
         return value
@@ -164,7 +164,7 @@ def path(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """A text that Hydra and OmegaConf leave as it is: no reference to another setting either."""
+    """The text quoted so that Hydra and OmegaConf take it literally, references to other settings included."""
     escaped = BEFORE_A_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), value)
     return f'"{escaped.replace(REFERENCE, BACKSLASH + REFERENCE)}"'
 
@@ -189,9 +189,9 @@ def usage(examples: str) -> str:
 
 
 def choices(group: str) -> list[str]:
-    """What a group of the configuration can be set to."""
+    """The values that a configuration group can be set to."""
     folder = CONFIGS / group
-    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which is only included by the others
+    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # common.yaml is only part of others
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 
@@ -219,7 +219,7 @@ class JobEnded(Exception):
 def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
     """Run `main`; bad input becomes one sentence on the error stream and exit code 2.
 
-    `typed`: the arguments, which are handed to Hydra; without them it finds its own.
+    `typed`: the arguments to hand to Hydra. If it is None, Hydra reads `sys.argv`.
     """
     try:
         return _guarded(main, typed)
@@ -238,7 +238,7 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
             sys.argv = [sys.argv[0], *arguments(_readable(typed))]
         main()
     except JobEnded as job:
-        with contextlib.suppress(UserError):  # a certificate cannot be read; its job said so
+        with contextlib.suppress(UserError):  # for a certificate that cannot be read; its job has reported it
             aggregate.finish()
         return _refuse(job.args[1]) if job.args[1] else job.code
     except SystemExit as stop:  # from `refusing`
@@ -263,7 +263,7 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
 def _readable(typed: Sequence[str]) -> list[str]:
     """The arguments with options first, as Hydra's parser wants them.
 
-    UserError for an argument with signs that no setting has, an option that there is not, or one without its word.
+    UserError for an argument with control characters, an unknown option, or an option without the word it needs.
     """
     options, settings, rest = [], [], list(typed)
     while rest:
@@ -290,8 +290,12 @@ def _readable(typed: Sequence[str]) -> list[str]:
 
 
 def _require_bounded(text: str) -> None:
-    """UserError for a setting of Hydra's own that is none of its launchers', for a value that Hydra would compute otherwise
-    than from a setting or a variable of the environment that is there, and for a multirun of too many runs."""
+    """Refuse what Hydra would accept without a limit. UserError in three cases:
+
+    - one of Hydra's own settings that does not belong to its launchers, sweepers or callbacks;
+    - a value that a resolver computes, unless it reads an environment variable that is set or has a default;
+    - a sweep over a range of more than MOST_RUNS values.
+    """
     typed, name = ranges.shown(text), overrides.setting(text)
     if OF_HYDRA.match(text) and not LAUNCHING.fullmatch(text):
         raise UserError(
@@ -316,7 +320,7 @@ def _require_bounded(text: str) -> None:
 
 
 def _numbers_in(inside: str) -> float:
-    """How many numbers range(...) has in a multirun; 0 of what is none, which Hydra refuses."""
+    """How many values range(...) has in a multirun; 0 if `inside` holds no number, which Hydra refuses."""
     parts = [float(part) for part in inside.split(",") if NUMBER.fullmatch(part.strip())]
     if not parts:
         return 0.0
@@ -325,7 +329,7 @@ def _numbers_in(inside: str) -> float:
 
 
 def _require_folder() -> None:
-    """UserError if the working directory is gone: no path can be found from there."""
+    """UserError if the working directory no longer exists: relative paths cannot be resolved without it."""
     try:
         Path.cwd()
     except OSError as error:
@@ -335,7 +339,7 @@ def _require_folder() -> None:
 
 
 def _in_the_run(error: BaseException) -> bool:
-    """True if a command raised it, and not Hydra while it composed the settings."""
+    """True if a command raised the error; False if Hydra raised it while composing the settings."""
     codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(code.co_filename == __file__ and code.co_name == refusing.__name__ for code in codes)
 
@@ -346,7 +350,7 @@ def _refused_by_hydra(given: Sequence[str]) -> str | None:
         if not text.startswith("-"):
             try:
                 overrides.composed([text])
-            except Exception:  # whatever it is
+            except Exception:  # of any kind
                 return text
     return None
 
@@ -354,8 +358,8 @@ def _refused_by_hydra(given: Sequence[str]) -> str | None:
 def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
     """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own.
 
-    Ctrl-C is raised in `main`, and while results are pooled. While Hydra composes it ends the process: nothing is written then,
-    and Hydra goes on after errors, of which a KeyboardInterrupt may become one.
+    Ctrl-C raises an exception in `main` and while results are pooled. While Hydra composes the settings, Ctrl-C ends the
+    process instead. Nothing is written at that point, and Hydra might turn a KeyboardInterrupt into an error and go on after it.
     """
 
     @functools.wraps(main)
@@ -386,14 +390,14 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
 
 
 def _reason(error: Exception) -> str | None:
-    """The sentence about an error that is no bug: wrong input, or a disk that refuses."""
+    """The sentence for an error that is not a bug (wrong input or a disk problem); None for any other error."""
     if isinstance(error, OmegaConfBaseException):
         return sentence(error)
     return str(error) if isinstance(error, UserError) else results_io.disk_problem(error)
 
 
 def _remedy(name: str, group: str) -> str:
-    """All that the group can be set to or, of many, what is spelled alike and where the others are."""
+    """All choices of the group; if there are more than LISTED, those with a similar spelling and where to find the others."""
     known = choices(group)
     if len(known) <= LISTED:
         return f"use one of {', '.join(known)}"
@@ -435,7 +439,7 @@ def sentence(error: Exception) -> str:
 
 
 def _not_understood(override: str, reason: str = "") -> str:
-    """`reason`: the parser's own, shown only where it quotes what was typed; its other messages name its classes."""
+    """`reason`: the parser's message. It is shown only if it quotes the typed text; its other messages name parser classes."""
     typed = ranges.shown(re.sub("^select=", "calibration=", override))
     why = f": {ranges.shown(reason)}" if reason.startswith(QUOTING) else ""
     return (

@@ -1,4 +1,4 @@
-"""Configuration files, read as mappings: OmegaConf's types allow lists as well, but no file here is one."""
+"""Reads configuration files as mappings. OmegaConf's types allow lists as well, but no file here is a list."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def merge(*parts: DictConfig) -> DictConfig:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """The settings as plain data, references to other settings replaced by their values."""
+    """The settings as plain data, with references to other settings replaced by their values."""
     return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))

@@ -1,8 +1,8 @@
 """`calibration=all`: every file of configs/calibration/, so that a new calibration needs no entry in a list.
 
-`calibration: all` in configs/config.yaml has no file. It is made here, in Hydra's store of configurations, from what lies in
-configs/calibration/: the common settings and one section per calibration. They are overridden as any others are
-(`calibration.c11.max_sigma=0.05`). Whoever composes the configuration imports this module first.
+`calibration: all` in configs/config.yaml has no file of its own. This module makes it in Hydra's configuration store, from the
+files in configs/calibration/: the common settings and one section per calibration. They are overridden like any other setting
+(`calibration.c11.max_sigma=0.05`). Code that composes the configuration must import this module first.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from meridian import config_files
 from results_io import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-WHOLE = ("calibration", "all")  # the group, and the choice in it that means every file
-COMMON = "common"  # the file, and its section, that all calibrations share
+WHOLE = ("calibration", "all")  # the group, and its choice that stands for every file
+COMMON = "common"  # the file that all calibrations share, and its section
 
 
 def parts(folder: Path = CONFIGS / WHOLE[0]) -> list[str]:
@@ -25,7 +25,7 @@ def parts(folder: Path = CONFIGS / WHOLE[0]) -> list[str]:
 
 
 def check(folder: Path = CONFIGS / WHOLE[0]) -> None:
-    """UserError for a calibration's file with a section not its own: it would silently change another's thresholds.
+    """UserError if a calibration's file has another calibration's section, whose thresholds it would change.
 
     Hydra composes such a file without a warning, so it is checked here.
     """

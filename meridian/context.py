@@ -1,4 +1,4 @@
-"""What every stage and command of one run is given: its settings, where its results go, and whom it tells."""
+"""What each stage and command of a run is given: the settings, the folders for results, and the reporter."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ NAMELESS = {
     "hub": "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
     "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
 }
-COUNTED = ("prompts", "measurement", "engine", "experiment")  # integers here are counts: at least 1, seeds excepted
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's mallopt
+COUNTED = ("prompts", "measurement", "engine", "experiment")  # their integers are counts of at least 1, except seeds
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # parameters of glibc's mallopt
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,8 @@ class RunContext:
 
     `typed`: every override as typed, `results=` included. `overrides`: those that differ from the default configuration,
     each as one canonical text; they name the folder of results. `had_results`: whether the folder of all results existed
-    before the run; if so, it is kept even when empty. `given_model`, `given_task`: objects in place of what the settings name.
+    before the run; if so, it is kept even when empty. `given_model`, `given_task`: objects that replace the model and the task
+    that the settings name.
     """
 
     settings: Mapping[str, Any]
@@ -64,12 +65,12 @@ class RunContext:
 
     @property
     def complete(self) -> bool:
-        """True if every calibration was asked for: a certificate on some of them could be mistaken for a full one."""
+        """True if every calibration was asked for; a certificate on only some could be mistaken for a full one."""
         return set(self.identifiers) == set(registry.CALIBRATIONS)
 
     @property
     def traced(self) -> bool:
-        """True if the circuit is the one that a trace of failures names."""
+        """True if the circuit is the one that a trace of suite failures names."""
         return self.settings["circuit"]["kind"] == TRACED
 
     # --- where results go ------------------------------------------------------------------------------------------
@@ -80,25 +81,26 @@ class RunContext:
         return self.results / self.model_settings["name"]
 
     def folder(self, task: str, default: bool = False) -> Path:
-        """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
+        """results/<model>/<task>; if settings differ from the default run, a folder below it that is named by them."""
         return self.model_folder / task if default else overrides.below(self.model_folder / task, self.differs)
 
     @property
     def differs(self) -> list[str]:
-        """The overrides that name the folder of a run: those that can change a result."""
+        """The overrides that can change a result; they name the folder of a run."""
         return [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
 
     def experiment_folder(self, name: str, *without: str) -> Path:
-        """results/<name>, and below it a folder named by whatever differs from the experiment as it ships.
+        """results/<name>; if settings differ from the shipped experiment, a folder below it that is named by them.
 
-        `without`: settings that change how much is done, not what: a run with another value goes on in the same folder.
+        `without`: settings that change how much is done and not what is done. A run with another value of these continues in
+        the same folder.
         """
         ignored = ("experiment", "results", "engine", "hydra", "tracker", "verbose", *without)
         differs = [text for text in self.overrides if overrides.setting(text) not in ignored]
         return overrides.below(self.results / name, differs)
 
     def alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
-        """A context in which no other process writes at `path`, or at its `part`."""
+        """A context in which no other process writes to `path`, or to its `part`."""
         return locks.held(self.results, path, self.reporter.say, part, keep=self.had_results)
 
     @contextlib.contextmanager
@@ -182,7 +184,7 @@ class RunContext:
 
     @cached_property
     def model_settings(self) -> dict[str, Any]:
-        """The model's section of the settings, `name` being that of its results folder. UserError if the model has no name."""
+        """The model's section of the settings; its `name` is that of the results folder. UserError if the model has no name."""
         settings = dict(self.settings["model"])
         if self.given_model is not None:
             named = settings["name"] if "model.name" in map(overrides.setting, self.typed) else self.given_model.name
@@ -203,12 +205,12 @@ class RunContext:
 
     @cached_property
     def identity(self) -> Identity:
-        """The model's shape, weights' digest and stored circuits. UserError for a model that shows no activations."""
+        """The model's shape, digest of its weights and stored circuits. UserError for a model without access to activations."""
         if self.model_settings["kind"] == "endpoint":
             raise UserError(
                 "model=endpoint shows no activations, which circuits need; run suites on it, for example suite=all"
             )
-        from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
+        from circuits import hub  # before libraries that take seconds to import, so that refusals are quick
 
         hub.snapshot_of(self.model_settings)
         from circuits import models
@@ -217,7 +219,7 @@ class RunContext:
 
     @cached_property
     def vocabulary(self) -> Vocabulary | None:
-        """The words that prompts for this model are drawn from; None: the embedded models' own."""
+        """The words that prompts for this model are drawn from; None stands for the embedded models' own."""
         if self.identity.knows == "embedded":
             return None
         from circuits import models, tasks
@@ -228,7 +230,7 @@ class RunContext:
 
     @cached_property
     def file_task(self) -> Task:
-        """task=file: the task of the rows that the settings name. UserError if no run on them is possible."""
+        """For task=file: the task made of the rows that the settings name. UserError if no run on them is possible."""
         from meridian import file_task
 
         identity, vocabulary = self.identity, self.vocabulary
@@ -239,7 +241,7 @@ class RunContext:
 
     @cached_property
     def failures(self) -> tuple[SuitePairs, Task]:
-        """task=failures: the pairs of one suite that the run is about, and the task made of them."""
+        """For task=failures: the pairs of the suite that the run is about, and the task made of them."""
         from meridian import failures
 
         base = self.model_folder / failures.FOLDER
@@ -252,7 +254,7 @@ def start(
 ) -> RunContext:
     """The context of the run that Hydra composed. UserError for a setting of the wrong kind.
 
-    `warn` is told of a tracker that fails; if it is None, the console is.
+    `warn` is called with the message of a tracker that fails; if it is None, the console prints the message.
     """
     _keep_freed_memory()
     given = list(HydraConfig.get().overrides.task)
@@ -262,7 +264,7 @@ def start(
     differs = sorted(
         overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
     )
-    if settings["task"]["name"] == FAILURES:  # it implies circuit=traced, which is then no difference from the default
+    if settings["task"]["name"] == FAILURES:  # it implies circuit=traced, which then does not count as a difference
         differs = [text for text in differs if text != f"circuit={TRACED}"]
     reporter, results = Reporter(console), Path(settings["results"])
     had_results = results.exists()
@@ -273,9 +275,9 @@ def start(
 def checked(
     config: DictConfig, choices: Mapping[str, str], given: Sequence[str]
 ) -> tuple[dict[str, Any], Sequence[str], DictConfig]:
-    """(settings as plain data, the calibrations selected, the defaults of these `choices`) of the overrides `given`.
+    """(settings as plain data, the calibrations selected, the defaults of these `choices`) for the overrides `given`.
 
-    UserError for a setting that there is not, of the wrong kind, or out of its range.
+    UserError for a setting that does not exist, has the wrong type, or is out of range.
     """
     for text in given:
         overrides.check_takes_nothing_away(text)

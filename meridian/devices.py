@@ -19,10 +19,10 @@ SECONDS_BETWEEN_TRIES = 1.0
 
 
 class OneGPUEach(Callback):
-    """`hydra/callbacks=one_gpu_each`: a job waits for a free GPU of those it sees, and then sees that one alone.
+    """`hydra/callbacks=one_gpu_each`: a job waits until one of its visible GPUs is free, and then sees only that one.
 
-    For launchers that give each job a process of its own and show it all GPUs (hydra/launcher=gpus). A GPU is held by a lock
-    of the operating system, so that a job that is killed frees it. Jobs that are shown no GPU are left as they are.
+    It is for launchers that start a process for each job and show it all GPUs (hydra/launcher=gpus). A lock of the operating
+    system holds the GPU, so a killed job frees it. Jobs that see no GPU are left as they are.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""`run.py compare` of two snapshots of drift: what the one says against the other, and which heads the trace between them named.
+"""`run.py compare` of two drift snapshots: how their answers differ, and which heads the trace between them named.
 
-A side is the folder of a series, of which it takes the last finished snapshot, or manifest-<id>.json of one of its snapshots.
-Both must have been asked prompts of the same text. Nothing is on the chain of either series: two snapshots that are no neighbours
-are compared as an exploration, and no alarm comes of it.
+Each side is either the folder of a series, which stands for its last finished snapshot, or manifest-<id>.json of a snapshot.
+Both must have been asked prompts of the same text. The comparison is exploratory: it adds nothing to the chain of either
+series and raises no alarm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from suites.drift.comparison import AXIS
 from suites.drift.series_record import RecordedSnapshot
 
 ID, FILE, MANIFEST = "drift_comparison", "comparison.json", "manifest-"
-LEVEL = 0.95  # of the interval of a difference, for these very prompts
+LEVEL = 0.95  # of the interval of a difference; it holds for these prompts only
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class LocatedSnapshot:
 
 
 def is_drift(path: str) -> bool:
-    """Whether `path` is the folder of a series, or a manifest in one."""
+    """Whether `path` is the folder of a series, or a manifest in such a folder."""
     return (Path(path) / series_record.NAME).is_file() or Path(path).name.startswith(MANIFEST)
 
 
 def place(path: str) -> LocatedSnapshot:
-    """The snapshot that `path` names. UserError without a record, or for a snapshot that is not finished."""
+    """The snapshot that `path` names. UserError if there is no record, or if the snapshot is not finished."""
     given = Path(path)
     folder = given.parent if given.name.startswith(MANIFEST) else given
     if not (folder / series_record.NAME).is_file():
@@ -66,7 +66,7 @@ def place(path: str) -> LocatedSnapshot:
 def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[list[str], dict[str, Any]]:
     """(names of both sides, the comparison as a document); every difference is b - a.
 
-    `settings`: those that an analysis rests on. UserError for one snapshot twice, and for snapshots without a prompt in common.
+    `settings`: the settings of an analysis. UserError if both are the same snapshot, or if they share no prompt.
     """
     places = place(a), place(b)
     if places[0].name == places[1].name and places[0].folder.resolve() == places[1].folder.resolve():
@@ -90,7 +90,7 @@ def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[lis
 
 
 def require_same_questions(a: RecordedSnapshot, b: RecordedSnapshot) -> None:
-    """UserError unless both were asked prompts in common, each with one text, and tell a refusal alike."""
+    """UserError unless the two share prompts, with the same texts, and recognise refusals by the same markers."""
     asked = [{cell.prompt: row["prompt_hash"] for cell, row in one.rows.items()} for one in (a, b)]
     common = asked[0].keys() & asked[1].keys()
     if not common:
@@ -118,7 +118,7 @@ def _subject(snapshot: RecordedSnapshot) -> dict[str, Any]:
 
 
 def _with_interval(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the interval of its difference by the normal law: difference +- z se; none without an error."""
+    """The record with the normal interval of its difference, difference +- z se; no interval without a standard error."""
     error, value = row["detail"].get("standard_error"), row["difference"]
     if value is None or not error:
         return {**row, "low": None, "high": None}
@@ -127,7 +127,7 @@ def _with_interval(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def heads_between(places: Sequence[LocatedSnapshot], subject: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What the traces from a's weights to b's found, in either series: alarm, heads named, gained, lost and changed."""
+    """The findings of all traces from a's weights to b's, in either series: alarm; heads named, gained, lost and changed."""
     wanted = {side: one["weights"] for side, one in subject.items()}
     folders = dict.fromkeys(one.folder.resolve() for one in places)
     found = []
@@ -184,7 +184,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def command(context: RunContext, settings: Mapping[str, Any]) -> Path:
-    """Compare a= and b=, print the result, write it below the results folder; returns the file."""
+    """Compare a= and b=, print the result and write it below the results folder; returns the path of the file."""
     from meridian import run_comparison
 
     a, b = (str(context.settings[side]) for side in "ab")

@@ -1,4 +1,4 @@
-"""The series `pocket-demo`: five snapshots of the embedded model, made from seeds, with drifts that are known."""
+"""The series `pocket-demo`: five snapshots of the embedded model, made from seeds, with known drifts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STEP = 1000  # between two places in the series
 
 
 def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Every snapshot that is not finished yet, each copy made first. A finished one is left as it is."""
+    """Take every snapshot that is not finished yet, after making its copy of the model. Finished ones are left as they are."""
     demo = settings["demo"]
     held_out = write_held_out(folder / HELD_OUT, demo["held_out_seed"])
     done = {one.id[:9] for one in series_record.read(folder / series_record.NAME).finished}
@@ -37,7 +37,7 @@ def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None
 
 
 def copy_of(folder: Path, number: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the model of one snapshot, made if it is not there."""
+    """The settings of one snapshot's model; the model is made if it does not exist yet."""
     one = settings["demo"]["snapshots"][number]
     wanted = tuning.Tuning(
         one["kind"], one["share"], settings["demo"]["seed"] * len(settings["demo"]["snapshots"]) + number
@@ -47,7 +47,7 @@ def copy_of(folder: Path, number: int, settings: Mapping[str, Any]) -> dict[str,
 
 
 def write_held_out(path: Path, seed: str) -> Path:
-    """The held-out half, drawn from a seed that would be a secret; the salts follow from it."""
+    """Write the held-out half. It and its salts follow from the seed, which would be secret outside a demo."""
     public = corpus.load("pocket")
     taken = frozenset(prompt.text for prompt in public.prompts)
     prompts = pocket_prompts.draw(seed, taken=taken)
@@ -57,7 +57,7 @@ def write_held_out(path: Path, seed: str) -> Path:
 
 
 def trace_first(context: RunContext, folder: Path) -> None:
-    """The trace of the first alarm that has changed outputs, with a null-tuned copy as its control."""
+    """Trace the first alarm that has changed outputs, with a null-tuned copy as the control."""
     from meridian import drift_trace
 
     settings = drift_series.settings_for(context, folder)

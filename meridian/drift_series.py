@@ -96,11 +96,14 @@ def set_torn_line_aside(folder: Path) -> None:
 
 
 def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[str, Any]) -> int:
-    """One snapshot of an opened model, its texts embedded where there is an embedder; prints the head to keep elsewhere."""
+    """Take one snapshot of an opened model, embed its texts if there is an embedder, and print the head of the chain.
+
+    Returns NO_ALARM, or NOT_ENOUGH if no call was answered. The printed head is to be kept elsewhere.
+    """
     from suites.drift import corpus, series_record, snapshot
 
     questions = corpus.load(settings["corpus"], settings["held_out"] and Path(settings["held_out"]))
-    embed(folder)  # whoever was killed after a snapshot's last line left its texts without
+    embed(folder)  # a process killed after a snapshot's last line left its texts without vectors
     with context.reporter.bar("drift") as bar:
         taken = snapshot.take(model, questions, folder, settings, seed=context.seed, bar=bar)
     if not taken.finished:
@@ -116,7 +119,10 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
 
 
 def embed(folder: Path) -> int:
-    """Embed every text on record that has no vector yet, of all snapshots: an embedder may have come later. Returns how many."""
+    """Embed every recorded text that has no vector yet, and return how many.
+
+    All snapshots are covered, because an embedder may have been installed after them.
+    """
     from suites.drift import embeddings, series_record
     from suites.modes import embedding
 

@@ -1,8 +1,8 @@
 """From an alarm to heads: the prompts whose output changed its class, as a suite, as pairs, and across the two checkpoints.
 
-Heads are named on one half of the prompts, by an interval that holds all heads at once, and asked again on the other half: each
-alone, all together, and for a null-tuned copy of the later checkpoint as a control, whose heads differ from it by as much
-training and should restore nothing.
+Heads are named on one half of the prompts, by intervals that hold for all heads simultaneously. They are tested again on the
+other half, each alone and all together. The control is a null-tuned copy of the later checkpoint: its heads differ from the
+checkpoint's by as much training, and should restore nothing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Change:
 
 
 def alarms(folder: Path) -> list[Alarm]:
-    """The alarms on record in order, those about what is said on an axis."""
+    """The recorded alarms about what is said on an axis (those with a p-value), in order of their snapshots."""
     paths = {path.stem.removeprefix("manifest-"): path for path in folder.glob("manifest-*.json")}
     read = {one: analysis.read(paths[one]) for one in schedule.in_order(list(paths))}
     rows = [(one, row) for one, manifest in read.items() for row in manifest["alarms"]]
@@ -83,12 +83,12 @@ def alarms(folder: Path) -> list[Alarm]:
 
 
 def read(path: Path) -> DriftTraceResult:
-    """The result of a trace. ResultError if it is none, or not as it was written."""
+    """The result of a trace. ResultError if the file is not one, or was changed after it was written."""
     return cast(DriftTraceResult, results_io.read(path, NUMBER))
 
 
 def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[str, str]]:
-    """{prompt: (class before, class after)} of the zero leg, where the two differ; empty without that leg on both sides."""
+    """{prompt: (class before, class after)} where the two differ on the zero leg; empty unless both sides have that leg."""
     series = series_record.read(folder / series_record.NAME)
     before = series_record.previous(series, alarm.snapshot)
     texts = []
@@ -116,7 +116,10 @@ def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Promp
 
 
 def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[str, Any]) -> int:
-    """Trace an alarm and say what was found. Exit code 3 where no output changed its class, or the model shows no activations."""
+    """Trace an alarm and print the findings.
+
+    Exit code 3 if no output changed its class, or if the model gives no access to its activations.
+    """
     say = context.reporter.say
     require_known(folder, alarm)
     series = series_record.read(folder / series_record.NAME)
@@ -168,7 +171,7 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
 
 
 def require_known(folder: Path, alarm: Alarm) -> None:
-    """UserError unless the snapshot is a finished one of the series with another before it, and axis and metric exist."""
+    """UserError unless the snapshot is finished and has one before it in the series, and axis and metric exist."""
     series = series_record.read(folder / series_record.NAME)
     finished = [one.id for one in series.finished]
     if alarm.snapshot not in finished:
@@ -184,16 +187,16 @@ def require_known(folder: Path, alarm: Alarm) -> None:
 
 
 def outputs_alone(keys: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Where the trace of an endpoint's alarm ends: the prompts that changed their class, and why no head is named."""
+    """The lines that end the trace of an endpoint's alarm: the prompts that changed class, and why no head is named."""
     lines = [f"{len(keys)} prompts changed their class at temperature 0:"]
     lines += [f"  {key}: {before or 'empty'} -> {after or 'empty'}" for key, (before, after) in keys.items()]
     return [*lines, "An endpoint shows no activations, so the trace ends here; a local checkpoint's goes on to heads"]
 
 
 def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
-    """Settings of the two local models: the folders `given` (a= and b=), the series' own, or an embedded model.
+    """Settings of the two local models, from the folders `given` (a= and b=), the series' own folder, or an embedded model.
 
-    UserError for weights that are in none of them.
+    UserError if a snapshot's weights are in none of them.
     """
     series = series_record.read(folder / series_record.NAME)
     before, after = series_record.previous(series, alarm.snapshot), series.snapshots[alarm.snapshot]
@@ -201,7 +204,7 @@ def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> 
     for side, one in (("a", before), ("b", after)):
         assert one is not None  # `require_known`
         weights = one.started["model"]["identity"]["weights"]
-        name = f"{folder.name}-{one.id}"  # two folders may have one name, and results stand below it
+        name = f"{folder.name}-{one.id}"  # results lie below this name, and two folders may share theirs
         found[side] = next(
             (own for own in _candidates(folder, one, name, given.get(side)) if _weights(own) == weights), None
         )
@@ -216,7 +219,7 @@ def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> 
 def _candidates(
     folder: Path, one: series_record.RecordedSnapshot, name: str, given: str | None
 ) -> list[dict[str, Any]]:
-    """Where the weights of a snapshot may be: the folder given, or else that of the series and the embedded model of the name."""
+    """Where a snapshot's weights may be: the given folder; else the series' folder or the embedded model of the same name."""
     known = one.started["model"]["name"]
     local = {"kind": "local", "name": name, "device": "cpu", "dtype": "float32"}
     if given:
@@ -233,7 +236,7 @@ def _weights(settings: Mapping[str, Any]) -> str | None:
 
 
 def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Sequence[corpus.Prompt]) -> list[Change]:
-    """The prompts and their equal-length siblings with what the two checkpoints say to them at temperature 0."""
+    """The prompts and their equal-length siblings, with the classes of both checkpoints' answers at temperature 0."""
     asked = [(text, prompt) for prompt in prompts for text in (prompt.text, *prompt.siblings)]
     requests = [Request(text, prompt.system, questions.max_tokens, 0.0, questions.stop) for text, prompt in asked]
     said = {side: [output.text for output in model.generate(requests)] for side, model in opened.items()}
@@ -265,7 +268,7 @@ def failures(
 
 
 def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
-    """The command that certifies the heads of these failures, like those of any other task."""
+    """The command that certifies the heads of these failures, as for any other task."""
     path = commandline.path(str(later.source.folder))
     named = f"model=local model.name={commandline.path(later.name)} model.path={path}"
     return f"certify it with: python run.py task=failures task.group={suite} {named}{context.choice('results')}"
@@ -319,7 +322,10 @@ def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], questions: 
 
 
 def asked_of(opened: Mapping[str, LocalModel], changes: Sequence[Change], questions: Corpus) -> list[NextTokenQuestion]:
-    """The changes as tokens with the first token in which the two outputs differ; what both said before it joins the prompt."""
+    """The changes as questions about the first token in which the two outputs differ.
+
+    The tokens that both outputs share before it are appended to the prompt. Changes without such a token are left out.
+    """
     requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in changes]
     outputs = {side: model.generate(requests) for side, model in opened.items()}
     found = []
@@ -340,9 +346,9 @@ def across(
     settings: Mapping[str, Any],
     backend: str = "auto",
 ) -> dict[str, Any]:
-    """Heads named on the discovery half and what they restore on the other: plain data.
+    """The heads named on the discovery half and what they restore on the other half, as plain data.
 
-    `reason` says why nothing could be named where that is so.
+    If no head could be named, `reason` says why.
     """
     cross = CrossCheckpoint(
         models.load(paths["a"]), models.load(paths["b"]), asked_of(opened, changes, questions), backend
@@ -352,7 +358,7 @@ def across(
 
 
 def named_and_confirmed(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The result of a trace from the effects of every head: who is named, and what that restores on the other half."""
+    """The result of a trace from the effects of every head: which are named, and what they restore on the other half."""
     clusters = np.array(found.clusters)
     kept = found.gap >= settings["minimum_gap"]
     discovery = np.array([corpus.kept_out(b"discovery", one, settings["discovery"]) for one in clusters])
@@ -403,10 +409,11 @@ def confirmed(
 
 
 def compared(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The heads whose own part in the answer differs between the checkpoints, on every question: gained, lost or changed.
+    """The heads whose direct part in the answer differs between the checkpoints, over all questions: gained, lost or changed.
 
-    A part is what the head adds to LD directly, as a share of LD_A - LD_B. It differs where the interval of A's part minus B's,
-    over all heads at once, leaves out +-minimum_share. A head with a part in B alone was gained, in A alone lost.
+    A head's part is its direct contribution to LD as a share of LD_A - LD_B. The parts differ if the simultaneous interval of
+    A's part minus B's lies wholly above minimum_share or below -minimum_share. A head is gained if it has a part in B only, and
+    lost if it has one in A only.
     """
     kept, least = found.gap >= settings["minimum_gap"], settings["minimum_share"]
     clusters = np.array(found.clusters)[kept]
@@ -431,7 +438,7 @@ def _leaves_out(interval: tuple[float, float], least: float) -> bool:
 
 
 def _share(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
-    """Sum of effects over sum of gaps with its 95 % Fieller interval over clusters; without bounds where it has none."""
+    """sum of effects / sum of gaps with its 95 % Fieller interval over clusters, which is None if it has no bounds."""
     value = float(effect.sum() / gap.sum())
     try:
         low, high = ratio_of_means(effect, gap, clusters).fieller(0.95)
@@ -494,7 +501,7 @@ def gap_of(opened: Mapping[str, LocalModel], asked: Sequence[NextTokenQuestion])
 
 
 def sentences(document: DriftTraceResult) -> list[str]:
-    """The trace in lines, for the person who watches."""
+    """The trace as lines for the terminal."""
     halves = document["halves"]
     counts = f"{halves['discovery']['questions']} texts to name heads, {halves['confirmation']['questions']} to confirm"
     parts = closing(document["compared"])
@@ -511,7 +518,7 @@ def sentences(document: DriftTraceResult) -> list[str]:
 
 
 def closing(compared: Sequence[ComparedHead]) -> list[str]:
-    """Heads gained, lost and changed, each with its part before and after."""
+    """Lines about the heads gained, lost and changed, each with its part before and after."""
     lines = ["What heads add to the answer directly, as a share of the change:"]
     for became in ("gained", "lost", "changed"):
         own = [f"{row['head']} {row['a']:+.2f} -> {row['b']:+.2f}" for row in compared if row["became"] == became]

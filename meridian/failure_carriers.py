@@ -1,4 +1,4 @@
-"""Which heads carry a failure: what task=failures found on one half of the pairs, and what became of it on the other."""
+"""Which heads carry a failure: what task=failures found on one half of the pairs, and whether the other half confirms it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from results_io import UserError
 
 
 def of(run: RunFolder) -> Finding:
-    """Share of the difference between failing and passing prompts that each head restores, on the discovery half.
+    """The share of the difference between failing and passing prompts that each head restores, on the discovery half.
 
-    Heads whose whole interval is above the bar are framed. `table` has one row for each of them and each half, with its verdict
-    on the confirmation half. UserError if the run is not about failures.
+    Heads whose whole interval lies above the bar are framed. `table` has one row for each of these heads and each half, with the
+    verdict of the confirmation half. UserError if the run is not about failures.
     """
     traced = run.document("141")
     if traced is None:

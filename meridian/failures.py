@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 FOLDER = stored_pairs.FOLDER  # below results/<model>
 ALL = "all"
-CONFIRMED_BY = ("01", "02")  # read to check the named heads on the confirmation half
 
 
 def chosen(
@@ -50,23 +49,39 @@ def chosen(
 def certify(
     folder: Path, documents: Documents, settings: Mapping[str, Any], standing: Standing, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The certificate of a circuit about failures; tier 1 also asks that the confirmation half confirms the named heads.
+    """The certificate of a circuit about failures, as `fold` gives it.
 
-    The heads' verdicts are written to 142_carriers.json and said in one line each.
+    The heads' verdicts are written to 142_carriers.json and printed, one line each.
     """
-    limits = settings["measurement"]["difference"]
     traced = cast(TraceResult, results_io.read(results_io.required(folder, hypothesis.NUMBER)))
-    named = [carrier["head"] for carrier in traced["named"]]
     measured = _measured(folder, confirmation.NEEDED)
-    gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
-    folded = certificate.certify(gated, rules, standing)
-    records = confirmation.confirm(named, measured, limits) if measured else []
+    folded = fold(documents, traced, measured, settings, standing)
+    records = folded["behaviour"]["carriers"]
     if measured:
         path = folder / f"{confirmation.NUMBER}_{confirmation.ID}.json"
         results_io.write(path, confirmation.document(records, traced, folder))
     for one in records:
         where = f" [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]" if one["interval"] else ""
         say(f"{one['head']} restores {one['restored']:.2f}{where} on the confirmation half: {one['verdict']}")
+    return folded
+
+
+def fold(
+    documents: Documents,
+    traced: TraceResult,
+    measured: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    standing: Standing,
+) -> dict[str, Any]:
+    """The certificate of calibrations on failures: tier 1 also asks that the confirmation half confirms the named heads.
+
+    `traced`: result 141; `measured`: results 01 and 02 by number, None if one was not made, so that no head is confirmed.
+    """
+    limits = settings["measurement"]["difference"]
+    named = [carrier["head"] for carrier in traced["named"]]
+    gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
+    records = confirmation.confirm(named, measured, limits) if measured else []
+    folded = certificate.certify(gated, rules, standing)
     return {**folded, "behaviour": {**traced["group"], "carriers": records}}
 
 
@@ -77,6 +92,6 @@ def withdraw(folder: Path) -> None:
 
 
 def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:
-    """The measurements of these numbers in `folder`; None if one of them was not made."""
+    """{number: the measurement in `folder`}; None if one of them is missing."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.read(path) for number, path in paths.items() if path} if all(paths.values()) else None

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from circuits.tasks.file import Examined, Options
     from circuits.tasks.file.rows import PairRow, Unread
 
-PREFIX = "file-"  # of the name of such a task, as circuits.tasks.file gives it
-ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # of a companion that is a file, if there is none of that name
+PREFIX = "file-"  # of the names of such tasks, which circuits.tasks.file gives
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # a companion with such a name counts as a file, even a missing one
 
 
 @dataclass(frozen=True)
 class Given:
-    """The rows that the settings name, where they stand, and the rows that could not be read, by number."""
+    """The rows that the settings name, their file or data set, and the unreadable rows by number."""
 
     rows: Sequence[PairRow]
     where: str
@@ -30,7 +30,7 @@ class Given:
 
     @property
     def identity(self) -> str:
-        """The digests of what the rows say, which results hold, and of the file, which depends on how they are written."""
+        """Two digests: of the rows' content, which results hold, and of the file, which also depends on its formatting."""
         from circuits.tasks.file import rows_sha256
 
         path = Path(self.where)
@@ -39,7 +39,7 @@ class Given:
 
 
 def is_one(task: str) -> bool:
-    """True of the name of a task that was made of rows."""
+    """Whether `task` is the name of a task that was made of rows."""
     return task.startswith(PREFIX)
 
 
@@ -51,9 +51,9 @@ def options_of(asked: Mapping[str, Any]) -> Options:
 
 
 def given(asked: Mapping[str, Any], every: bool = False) -> Given:
-    """The rows of task.path or task.dataset. UserError unless one of them is given, and for what cannot be read.
+    """The rows of task.path or task.dataset. UserError unless exactly one of them is given, and if it cannot be read.
 
-    `every`: rows of a file that cannot be read are listed among the unread, for a check, in place of an error.
+    `every`: for a check, unreadable rows of a file are listed in `unread` and raise no error.
     """
     from circuits.tasks.file import dataset, read
 
@@ -111,7 +111,7 @@ def build(
 
 
 def _of_companion(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that a companion's rows are read by: those of the task, but for where its columns and splits are."""
+    """The settings for reading a companion's rows: those of the task, except for its columns and the shares of its splits."""
     from circuits.tasks import file
 
     return {**asked, "columns": None, "shares": dict(file.COMPANION_SHARES)}
@@ -136,7 +136,7 @@ def companions_of(asked: Mapping[str, Any], vocabulary: Vocabulary | None) -> li
 
 
 def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> Examined:
-    """What a tokenizer makes of rows; no foils are chosen, which takes the model."""
+    """How a tokenizer reads the rows. No foils are chosen, because that needs the model."""
     from circuits.tasks import file
 
     reader = file.PromptTokenizer(text_reader.tokenizer, options_of(asked), text_reader.longest)
@@ -150,9 +150,9 @@ def of_companions(
     text_reader: TextReader,
     vocabulary: Vocabulary | None,
 ) -> tuple[list[str], int]:
-    """(what C17 has to compare with, and a sentence for each companion that cannot serve; how many can).
+    """(sentences, number of usable companions): the companions of C17, and why any of them cannot serve.
 
-    A file cannot serve the rows `found` if it has the same ones, whatever it is called.
+    A file cannot serve if it has the same rows as `found` or as another companion, whatever its name.
     """
     from circuits import tasks
     from circuits.tasks import file

@@ -1,4 +1,4 @@
-"""Finding: what a question to a model gave, as numbers and as the figure that shows them."""
+"""Finding: the answer to a question to a model, as numbers and as the figure that shows them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A figure that a notebook shows; `interactive()` is the same with values on hover."""
+    """A figure that a notebook shows; `interactive()` gives the same figure with values on hover."""
 
     figure: Figure
 
     def draw(self) -> Canvas:
-        """As matplotlib draws it."""
+        """The figure drawn by matplotlib."""
         from meridian.figures import static
 
         return static.draw(self.figure, titled=True)
 
     def interactive(self) -> go.Figure:
-        """As plotly draws it."""
+        """The figure drawn by Plotly."""
         from meridian.figures import plotly
 
         return plotly.draw(self.figure)
@@ -53,8 +53,9 @@ class Drawing:
 class Finding(Drawing):
     """Numbers with their figure.
 
-    `table`: one row for each thing asked about, with at least the column `estimate` and, where prompts were sampled, `low`
-    and `high` of its 95 % interval (missing where the prompts allow none). `values`: what the estimates are means of, or None.
+    `table`: one row for each thing asked about. It has at least the column `estimate` and, if prompts were sampled, `low` and
+    `high` of the 95 % interval, which are missing if the prompts allow none. `values`: the values whose means the estimates are,
+    or None.
     """
 
     table: pd.DataFrame
@@ -84,9 +85,9 @@ def means(
 ) -> pd.DataFrame:
     """One row for each label: mean over prompts, its 95 % interval, and further columns.
 
-    The interval is mean -+ t SE over clusters within templates, a cluster being a template with a set of names, as in the
-    calibrations. If some template has a single cluster, clusters are taken as drawn from all templates alike
-    (`intervals.usable_strata`). Missing where the prompts give no standard error.
+    The interval is mean -+ t SE over clusters within templates. A cluster is a template with a set of names, as in the
+    calibrations. If some template has a single cluster, clusters count as drawn from all templates alike
+    (`intervals.usable_strata`). The interval is missing if the prompts give no standard error.
     """
     values = np.asarray(values, dtype=float)
     estimate, *ends = clustered_means(values.T, clusters_of(prompts), np.array(prompts.templates))
@@ -95,12 +96,12 @@ def means(
 
 
 def clusters_of(prompts: PromptSet) -> np.ndarray:
-    """Sampling unit of each prompt: its template and its set of names together, as in the calibrations."""
+    """The sampling unit of each prompt: its template together with its set of names, as in the calibrations."""
     return sampling_units(prompts.templates, prompts.clusters)
 
 
 def forest_rows(table: pd.DataFrame) -> tuple[EstimateMark, ...]:
-    """The rows of a table as a forest plot shows them; a column `group` puts them under headings."""
+    """The rows of a table for a forest plot; a column `group` puts them under headings."""
     groups = table["group"] if "group" in table else [""] * len(table)
     rows = zip(table.index, table["estimate"], table["low"], table["high"], groups, strict=True)
     return tuple(

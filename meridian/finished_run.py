@@ -22,25 +22,25 @@ from meridian.finding import Drawing, Finding
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
-HEAD_COLUMNS = {  # of the table of heads: what they are called here
+HEAD_COLUMNS = {  # columns of the table of heads, and their names here
     **{"02_denoising": "denoising", "02_noising": "noising", "03_attribution": "attribution"},
     "21_effect": "knockout",
 }
 
 
 class FinishedRun(RunFolder):
-    """What one run left in `path`, as numbers and as what shows them. A notebook shows it as its certificate."""
+    """The results that one run left in `path`, as numbers, tables and figures. A notebook shows it as its certificate."""
 
     @property
     def blocking(self) -> pd.DataFrame:
-        """Gates that keep the next tier from being reached: metric, verdict, reason, what it needs, split."""
+        """The gates that block the next tier: metric, verdict, reason, what it needs, split."""
         return notebook_certificate.blocking(self.certificate)
 
     @property
     def claims_tried(self) -> ClaimsTried:
         """The claims about this task on these weights in the same folder of results, with the tier of each.
 
-        UserError if no folder above has a summary.json, which every run ends with.
+        UserError if no parent folder has a summary.json, which every run writes at its end.
         """
         above = next((folder for folder in self.path.resolve().parents if (folder / "summary.json").is_file()), None)
         if above is None:
@@ -54,9 +54,9 @@ class FinishedRun(RunFolder):
 
     @property
     def heads(self) -> pd.DataFrame:
-        """One row for each head of the model ("L2H1"): role, and its mean effect by the four methods that move it alone.
+        """One row for each head of the model ("L2H1"): role, and mean effect by the four methods that change only this head.
 
-        `tables["heads"]` has every measurement, with the intervals' ends.
+        `tables["heads"]` has every measurement, with the ends of its interval.
         """
         frame = tables.head_table(self).frame
         names = {name: said for name, said in HEAD_COLUMNS.items() if name in frame}
@@ -82,7 +82,7 @@ class FinishedRun(RunFolder):
 
     @property
     def carriers(self) -> Finding:
-        """How much of the failures each head carries, of a run on failures. UserError for any other run."""
+        """For a run on failures, how much of the failures each head carries. UserError for any other run."""
         return failure_carriers.of(self)
 
     @cached_property
@@ -97,10 +97,10 @@ class FinishedRun(RunFolder):
         return Drawing(self.figures[name])
 
     def write_graph(self, path: str | Path, tool: str = "EAP-IG", method: str = "eap_ig_inputs") -> None:
-        """Write the claim, with 08's scores of every edge by `method`, as a graph for "EAP-IG" (MIB's circuit track reads it
-        too), "auto-circuit" or "circuit-tracer".
+        """Write the claim as a graph for `tool`, with 08's scores of every edge by `method`.
 
-        UserError if the run has no scores of edges, or `tool` cannot say what is claimed.
+        `tool`: "EAP-IG" (which MIB's circuit track reads too), "auto-circuit" or "circuit-tracer". UserError if the run has no
+        edge scores, or if the tool's format cannot express the claim.
         """
         from circuits import graphs
 
@@ -132,7 +132,7 @@ class FinishedRun(RunFolder):
 
     @property
     def _calibrations(self) -> Sequence[CertificateRow]:
-        """The certificate's rows, or without a certificate those of the calibrations that were run."""
+        """The certificate's rows; without a certificate, the rows of the calibrations that were run."""
         if (self.path / CERTIFICATE).is_file():
             return calibrations_of(self.certificate)
         documents = {name: self.document(module.NUMBER) for name, module in CALIBRATIONS.items()}

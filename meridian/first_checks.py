@@ -1,4 +1,4 @@
-"""What can be refused before torch is imported, which takes seconds: a circuit file that is none, a run of days."""
+"""Refusals that need no torch, whose import takes seconds: an invalid circuit file, and a run that would take days."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from typing import Any
 from meridian.context import RunContext
 from results_io import UserError
 
-GRAPHS = (".pt", ".pkl", ".json")  # of other tools, which are read later
+GRAPHS = (".pt", ".pkl", ".json")  # files of other tools, which are read later
 KIB, HOUR = 1024, 3600
-DRAWN = ("resample", "noise")  # recipes that `draws` repeats
+DRAWN = ("resample", "noise")  # recipes that are repeated `draws` times
 RESAMPLING = ("resamples", "resamples_p", "permutations", "subsamples", "splits", "halves")  # how such names end
 
 
 def check(context: RunContext) -> None:
-    """UserError for a circuit file that is wrong in itself, and for more prompts, or counts of what is run or drawn on them, than
-    `limits` allow without force=true. What a run takes is that of pocket, the smallest model that ships, whatever model it is."""
+    """UserError for an invalid circuit file and, without force=true, for counts above `limits`.
+
+    These are the numbers of prompts, of runs on them, and of resamples. Costs are those of pocket, the smallest shipped model,
+    whichever model is run.
+    """
     settings = context.settings
     _check_circuit(settings["circuit"])
     if not settings["force"]:
@@ -92,9 +95,9 @@ def _resamples(section: Mapping[str, Any], above: str) -> Iterator[tuple[str, in
 
 
 def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, int]:
-    """{count in `measurement`: how many prompts are run for it at least}, of the counts that the model's size does not bound.
+    """{count in `measurement`: the least number of prompt runs it causes}, for counts not bounded by the model's size.
 
-    Counts that multiply each other stand under the largest of them.
+    A product of counts is listed under the largest of them.
     """
     evaluation, scored = prompts["evaluation"], prompts["evaluation"] + prompts["held_out"]
     groups, chains, scrubbed = measured["completeness"], measured["llc"], measured["scrubbing"]
@@ -125,7 +128,7 @@ def _runs(measured: Mapping[str, Any], prompts: Mapping[str, Any]) -> dict[str, 
 
 
 def _value(settings: Mapping[str, Any], name: str) -> Any:
-    """The setting of this name with dots."""
+    """The setting with this dotted name."""
     return functools.reduce(operator.getitem, name.split("."), settings)
 
 

@@ -1,4 +1,4 @@
-"""Pages with generated parts: what stands between <!-- name --> and <!-- /name -->, and tables to put there."""
+"""Pages with generated parts: the text between <!-- name --> and <!-- /name -->, and the tables to put there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from results_io import UserError
 
 
 def update(path: Path, parts: Mapping[str, str]) -> None:
-    """Replace the named parts of a page. UserError unless each part's two markers are there once, in order."""
+    """Replace the named parts of a page. UserError unless each part's two markers occur once, in order."""
     text = path.read_text()
     for name, content in parts.items():
         before, after = _around(text, name, path)
@@ -23,15 +23,15 @@ Joined = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
 
 
 def update_with_result(path: Path, name: str, result: Path, content: Callable[[Mapping[str, Any]], str]) -> None:
-    """Keep a result of an experiment beside the page, in validation/, and replace the part `name` by what it says."""
+    """Copy an experiment's result beside the page, to validation/, and replace the part `name` by `content` of its data."""
     update(path, {name: content(keep(path, result)["data"])})
 
 
 def keep(page: Path, result: Path, joined: Joined | None = None) -> dict[str, Any]:
-    """Keep a result of an experiment beside the page, in validation/, and return what is kept now.
+    """Copy an experiment's result beside the page, to validation/, and return the copy.
 
-    With `joined`, a run of some parts (its setting `only`) goes into what was kept: `joined` gets the kept result and the new
-    one, both with the settings that they share. UserError if they differ in other settings than which parts were asked for.
+    With `joined`, a run of some parts only (its setting `only`) is merged into the kept result: `joined` is called with the kept
+    result and the new one, both with their shared settings. UserError if they differ in any setting other than `only`.
     """
     kept, found = page.parent / "validation" / result.name, results_io.read(result)
     if joined is not None and found["subject"]["settings"]["only"]:
@@ -42,7 +42,7 @@ def keep(page: Path, result: Path, joined: Joined | None = None) -> dict[str, An
 
 
 def _of_the_whole(kept: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Both results with their settings as if all parts had been asked for. UserError if these differ."""
+    """(kept result, new result), both with the settings as if all parts had been run. UserError if these settings differ."""
     before, now = ({**one["subject"]["settings"], "only": None} for one in (kept, found))
     if before != now:
         differs = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
@@ -54,19 +54,19 @@ def _of_the_whole(kept: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[Ma
 
 
 def listed(sentences: Iterable[str], below: str) -> str:
-    """Sentences as a list in markdown, and what stands below it."""
+    """Sentences as a markdown list, followed by the text `below`."""
     return "\n".join(f"- {line}" for line in sentences) + f"\n\n{below}"
 
 
 def part(path: Path, name: str) -> str:
-    """What stands between the markers now."""
+    """The current text between the markers."""
     text = path.read_text()
     before, after = _around(text, name, path)
     return text[len(before) : len(text) - len(after)].strip()
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in markdown; numbers stay as they are given."""
+    """A table in markdown; cells stay as they are given."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -1,4 +1,4 @@
-"""What a certificate is about, in the few lines above its table."""
+"""The headline of a certificate: the few lines above its table that say what it is about."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrations.statistics import Insufficient
 from meridian import outside_effects
 from node_names import HEADS_AND_MLPS
 
-READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # results that it is about
+READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # the results that it reads
 HOLDS = {  # the records of faithfulness, by what their intervals hold for
     "P.faithfulness": "on these wordings",
     faithfulness_over_wordings.METRIC: "on wordings like these",
@@ -25,13 +25,13 @@ FOUND = {
 
 
 def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, origin: str) -> dict[str, str]:
-    """Subject, data, faithfulness, and heads outside the claim with large effects, each as a line or two.
+    """Subject, data, faithfulness, and heads outside the claim with large effects, one or two lines each.
 
-    `asked` is the kind of circuit that was asked for, `origin` says where the model is from.
+    `asked`: the kind of circuit that was asked for. `origin`: where the model is from.
     """
     circuit, prompts = evidence.circuit, evidence.data("01")
     provenance = circuit["provenance"]
-    named = circuit["name" if provenance["kind"] == "traced" else "task"]  # for failures, the name also gives the suite
+    named = circuit["name" if provenance["kind"] == "traced" else "task"]  # for failures, the name includes the suite
     shape = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {origin}"
     split = prompts["split"]
     return {
@@ -48,7 +48,7 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
 
 
 def _claimed(evidence: Evidence) -> str:
-    """How many of the model's heads are claimed, how many of its MLPs if the scope has them, and whether at positions."""
+    """How many heads are claimed, how many MLPs if the scope includes them, and whether nodes are claimed at positions."""
     told = f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads"
     if evidence.scope == HEADS_AND_MLPS:
         mlps = {node.layer for node in evidence.claimed if node.kind == "mlp"}
@@ -58,7 +58,7 @@ def _claimed(evidence: Evidence) -> str:
 
 
 def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
-    """Faithfulness under every recipe in one line, each with the recipe's name beside it."""
+    """Faithfulness under every recipe in one line, each with the recipe's name."""
     config, primary = documents[calibrate.PRECONDITIONS]["subject"]["settings"], evidence.primary_recipe
     try:
         preconditions.require_behaviour(evidence, config)
@@ -79,7 +79,7 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
 
 
 def _above_floor(evidence: Evidence, recipe: str) -> str:
-    """Faithfulness with what no heads at all achieve taken off, or why it has no value."""
+    """Faithfulness corrected for what the model achieves without any head, or why it has no value."""
     try:
         return f"{preconditions.normalised_faithfulness(evidence, recipe):.2f} above all-heads-ablated"
     except Insufficient as missing:
@@ -97,7 +97,7 @@ def _random_circuits(evidence: Evidence) -> str:
 
 
 def _intervals(documents: calibrate.Documents) -> str:
-    """Both intervals of faithfulness, each with what it holds for: names drawn anew, and wordings too."""
+    """Both intervals of faithfulness, each with what it generalises to: new names, or new names and new wordings."""
     records = {record["metric"]: record for record in documents[calibrate.PRECONDITIONS]["records"]}
     told = []
     for metric, holds in HOLDS.items():

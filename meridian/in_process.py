@@ -1,4 +1,4 @@
-"""Runs inside the caller's own process: what the command line does, without a command line."""
+"""Runs inside the caller's own process: does what the command line does, for Python callers."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from circuits.tasks import Task
     from meridian.lab import Lab
 
-OWN_PROMPTS = "prompts.templates"  # chooses among the prompts that a task draws
+OWN_PROMPTS = "prompts.templates"  # selects among the templates of a task
 SPLITS = ("discovery", "evaluation", "held_out")
 TASK_FILES = (".csv", ".jsonl", ".tsv", ".json")  # how the name of a file of prompt pairs ends
 DEFAULT_TASK = "ioi"
-CLAIMS = "claims"  # the folder, below that of all results, of circuits that were handed over as objects
-UNUSED = 8  # prompts of the splits that a lab does not look at
+CLAIMS = "claims"  # the folder, below that of all results, for circuits that were passed as objects
+UNUSED = 8  # prompts in each of the splits that a lab does not use
 ELSEWHERE = {"suite": "meridian.run_suites", "experiment": "the command line", "command": "the command line"}
 
 
 @contextlib.contextmanager
 def started(settings: Iterable[str], results: str | Path | None = None, show: bool = False) -> Iterator[RunContext]:
-    """The context of `python run.py <settings>`, also inside of another command; Hydra's state is what it was before.
+    """The context of `python run.py <settings>`; it also works inside another command. Hydra's state is restored afterwards.
 
-    UserError for settings that are unknown or not understood.
+    UserError for settings that are unknown or cannot be parsed.
     """
     _import_progress_bars()
     given = [*settings, *([] if results is None else [f"results={results}"])]
@@ -59,7 +59,7 @@ def started(settings: Iterable[str], results: str | Path | None = None, show: bo
 
 
 def _console(show: bool) -> Console:
-    """A silent console; or one for notebooks, without progress bars, which need widgets."""
+    """A silent console, or one for notebooks without progress bars, which would need widgets."""
     return Console(file=None if show else io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
 
 
@@ -79,7 +79,7 @@ def run(
     circuit: str | Path | Circuit | Iterable[str] | None = None,
     tokenizer: Any = None,
 ) -> FinishedRun:
-    """The stages of `run.py` for one task. UserError for several tasks, and for any command other than a run on a task."""
+    """Run the stages of `run.py` for one task. UserError for several tasks, and for commands other than a run on a task."""
     settings = tuple(settings)
     for text in settings:
         name = "command" if text in commandline.WORDS else setting(text)
@@ -105,7 +105,7 @@ def run(
 
 
 def _require_a_name_of_its_own(task: Task | None) -> None:
-    """UserError for a Task that is called like one that ships and is another: their results would share a folder."""
+    """UserError if a Task has the name of a different, shipped task: their results would share a folder."""
     if task is None:
         return
     from circuits import tasks
@@ -128,9 +128,9 @@ def _finished(made: RunContext, task: str) -> FinishedRun:
 
 @contextlib.contextmanager
 def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
-    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it.
+    """The file of a claim that was passed as an object. Its name has a digest of its content, so that `verify` finds it.
 
-    It stays unless the run on it does not end, and it was not there before.
+    It is removed if the run on it fails, unless it existed before.
     """
     from circuits import circuit as circuit_files
 
@@ -139,20 +139,20 @@ def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
     circuit_files.save(circuit, path)
     try:
         yield path
-    except BaseException:  # also one that was stopped: the next one keeps the claim anew
+    except BaseException:  # interruptions included; the next run writes the claim again
         if not was_there:
             path.unlink(missing_ok=True)
             for folder in (path.parent, *([] if made.had_results else [made.results])):
-                with contextlib.suppress(OSError):  # not empty: others are at work
+                with contextlib.suppress(OSError):  # not empty, because others are at work
                     folder.rmdir()
         raise
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What `run` and `explore` were given, as settings where settings can say it, and the objects that they cannot.
+    """The arguments of `run` and `explore`, as settings where possible, and the objects that settings cannot express.
 
-    `model`: what stands for an object in them; `claim`: a circuit as an object, or heads by name.
+    `model`, `task`: given as objects, or None. `claim`: a circuit as an object, or heads by name.
     """
 
     settings: tuple[str, ...]
@@ -162,7 +162,7 @@ class _Asked:
 
     @classmethod
     def of(cls, settings: Iterable[str], *, model: Any, task: Any, circuit: Any, tokenizer: Any) -> _Asked:
-        """UserError for something that is given twice, or that is neither a name nor an object that can be used."""
+        """Sort the arguments. UserError for anything given twice, and for anything that is neither a name nor a usable object."""
         given = tuple(settings)
         for name, value in (("model", model), ("task", task), ("circuit", circuit)):
             if value is not None and any(setting(text) == name for text in given):
@@ -174,7 +174,7 @@ class _Asked:
         return cls((*found, *given), held, own_task, claim)
 
     def put_into(self, made: RunContext) -> RunContext:
-        """The context with these objects, whose settings are what a Task says of itself. UserError for settings beside it."""
+        """The context with these objects; a Task sets its own settings. UserError for task settings beside a Task."""
         if self.task is None:
             return replace(made, given_model=self.model)
         about_it = (text for text in made.typed if setting(text).startswith("task.") or setting(text) == OWN_PROMPTS)
@@ -185,8 +185,11 @@ class _Asked:
 
 
 def _said_of_itself(task: Task, made: RunContext) -> dict[str, Any]:
-    """What a Task says in place of the settings of one. Of rows these are the settings of task=file, so that the certificate of
-    the same rows from a file has the same bytes."""
+    """The section `task` of the settings for a Task given as an object.
+
+    For a Task made of rows, these are the settings of task=file, so that the certificate has the same bytes as that of the same
+    rows from a file.
+    """
     said: dict[str, Any] = {name: getattr(task, name) for name in ("name", "metric", "bos", "corruption")}
     if task.source is None:
         return {**made.settings["task"], **said}
@@ -203,7 +206,7 @@ def _said_of_itself(task: Task, made: RunContext) -> dict[str, Any]:
 
 
 def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel | None]:
-    """A name, a folder, or an object, for which model=local stands in the settings."""
+    """(settings for a name, a folder or an object; the object or None). An object appears in the settings as model=local."""
     if model is None or isinstance(model, str | Path):
         if tokenizer is not None:
             raise UserError("tokenizer= goes with a model that is an object; a name or a folder has its own")
@@ -217,7 +220,10 @@ def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel |
 
 
 def _task_settings(task: Any) -> tuple[list[str], Task | None]:
-    """A name; a file of prompt pairs, which the loader of task=file reads; or a Task, for which the default task stands."""
+    """(settings, Task or None) for a name, a file of prompt pairs or a Task.
+
+    A file is read by the loader of task=file. For a Task, the settings name the default task.
+    """
     if task is None:
         return [], None
     if isinstance(task, Path) or (isinstance(task, str) and task.endswith(TASK_FILES)):
@@ -234,7 +240,7 @@ def _task_settings(task: Any) -> tuple[list[str], Task | None]:
 
 
 def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) -> SuiteFolder:
-    """`suite=` of `run.py`. UserError if none is named."""
+    """Run what `suite=` names, as `run.py` does. UserError if no suite is named."""
     settings = tuple(settings)
     if not any(setting(text) == "suite" for text in settings):
         raise UserError("no suite is named; add for example suite=all")
@@ -253,7 +259,7 @@ def explore(
     seed: int,
     tokenizer: Any = None,
 ) -> Lab:
-    """As `meridian.explore` says."""
+    """See `meridian.explore`."""
     if split not in SPLITS:
         raise UserError(f"split={split} is unknown; use one of {', '.join(SPLITS)}")
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
@@ -290,7 +296,7 @@ def _circuit(plan: Plan, circuit: str | Path | Circuit | Iterable[str] | None, m
 
 
 def _named_heads(claim: Circuit | Iterable[str], task: str, model: str) -> Circuit:
-    """A circuit as it is, or one of nodes by name in a single role."""
+    """The circuit itself, or a circuit made of named nodes in a single role."""
     from circuits.circuit import Circuit, Role, parse_node
 
     if isinstance(claim, Circuit):

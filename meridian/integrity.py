@@ -1,6 +1,6 @@
-"""Are the results of a folder as they were written, and what is its certificate made from?
+"""Whether the results of a folder are unchanged since they were written, and what its certificate was made from.
 
-`announce` is for the run that makes them again, `made_from` for the certificate, `meridian.verification` walks along both.
+`announce` serves a run that makes results again, and `made_from` serves the certificate; `meridian.verification` uses both.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNNUMBERED = (CERTIFICATE, DISCOVERY)
 
 
 def announce(folder: Path, say: Callable[[str], Any]) -> None:
-    """Name the results of a folder that are not as they were written, in one line for each reason."""
+    """Name the results of a folder that are not as they were written, one line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in faults(folder).items():
         by_reason.setdefault(reason, []).append(name)
@@ -28,7 +28,7 @@ def announce(folder: Path, say: Callable[[str], Any]) -> None:
 
 
 def faults(folder: Path) -> dict[str, str]:
-    """{name of a result: what is wrong with it}, in order of the names; a result that its certificate lists may be gone."""
+    """{name of a result: what is wrong with it}, sorted by name; includes results that are gone but listed in the certificate."""
     paths = [*folder.glob(NUMBERED), *(path for name in UNNUMBERED if (path := folder / name).is_file())]
     found = {path.name: reason for path in paths if (reason := results_io.fault(path))}
     if CERTIFICATE not in found:
@@ -39,10 +39,10 @@ def faults(folder: Path) -> dict[str, str]:
 
 
 def made_from(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
-    """What a certificate says of its origin beside its subject (weights, prompts, circuit).
+    """What a certificate says about its origin, in addition to its subject (weights, prompts, circuit).
 
-    `inputs_sha256` is {number: digest of the file's bytes} of every numbered result in the folder, as calibrations have it of
-    theirs; `asked` the settings that differ from the default run, which draw the same prompts again.
+    `inputs_sha256`: {number: digest of the file's bytes} for every numbered result in the folder; calibrations have the same for
+    their inputs. `asked`: the settings that differ from the default run, which are needed to draw the same prompts again.
     """
     numbers = sorted(path.name.partition("_")[0] for path in folder.glob(NUMBERED))
     return {"inputs_sha256": calibrate.digests(folder, numbers), "asked": list(asked)}

@@ -69,11 +69,11 @@ Question = Heads | Mapping[str, Heads]
 
 @dataclass(frozen=True, eq=False)
 class Lab:
-    """`study`: the loaded model on the prompts of `split` alone. Made by `meridian.explore`.
+    """`study`: the loaded model on the prompts of `split` only. Made by `meridian.explore`.
 
-    Heads are named "L2H1", MLPs "M3", either at one position "L2H1@end"; a role of the circuit by its name; "circuit" is all
-    that it claims; lists of these are their union.
-    Where several questions are asked at once, {label: heads} gives a row for each.
+    Heads are named "L2H1" and MLPs "M3"; "L2H1@end" means one position only. A role of the circuit is named by its name, and
+    "circuit" means everything that the circuit claims. A list means the union of its entries. To ask several questions at once,
+    pass {label: heads}; each gives a row.
     """
 
     study: Study
@@ -90,7 +90,7 @@ class Lab:
 
     @property
     def circuit(self) -> Circuit:
-        """The circuit in question. UserError if there is none."""
+        """The circuit. UserError if there is none."""
         if self.study.circuit is None:
             raise UserError(
                 f"{self.model.name} comes with no circuit for {self.study.task.name}; give explore circuit='discovered', "
@@ -129,10 +129,10 @@ class Lab:
     def prompt(self, text: str, answer: str, foil: str, corrupted: str | None = None) -> Lab:
         """The same model and circuit on one typed prompt: lab.prompt("When Mary and John ...", "Mary", "John").ablate("L2H1").
 
-        `text` ends right before the answer. `corrupted`: the other prompt of the pair, for patching; None: `text` with answer and
-        foil exchanged. One prompt gives no interval. A prompt in one of the task's wordings has that wording's named positions
-        and means; any other has the position "end", and recipes that need no prompts like it (zero, zero_raw, mean_pooled,
-        noise). UserError for what the tokenizer does not know, and as `typed_prompt.study_of` says.
+        `text` ends right before the answer. `corrupted`: the other prompt of the pair, for patching; None stands for `text` with
+        answer and foil exchanged. One prompt gives no interval. A prompt in one of the task's wordings has that wording's named
+        positions and means. Any other prompt has only the position "end" and recipes that need no similar prompts (zero,
+        zero_raw, mean_pooled, noise). UserError for words that the tokenizer does not know, and as for `typed_prompt.study_of`.
         """
         return Lab(typed_prompt.study_of(self.study, text, answer, foil, corrupted), typed_prompt.TYPED)
 
@@ -155,10 +155,11 @@ class Lab:
     def patch(
         self, heads: Question, direction: Direction = "denoising", positions: Sequence[str] | None = None
     ) -> Finding:
-        """Effect of patching heads between the runs; `share` is of mean(D - C).
+        """Effect of patching heads between the clean and the corrupted run; `share` is relative to mean(D - C).
 
-        denoising: LD(corrupted run with their clean output) - C, are they sufficient? noising: D - LD(clean run with their
-        corrupted output), are they necessary? `positions`: roles of the task's prompts; None for all positions.
+        denoising: LD(corrupted run with their clean output) - C tests whether they are sufficient. noising: D - LD(clean run
+        with their corrupted output) tests whether they are necessary. `positions`: roles of positions in the task's prompts;
+        None for all positions.
         """
         if direction not in ("denoising", "noising"):
             raise UserError(f"direction={direction} is unknown; use denoising or noising")
@@ -181,7 +182,7 @@ class Lab:
         )
 
     def ablate(self, heads: Question, recipe: str | Recipe = "mean") -> Finding:
-        """D - LD(heads ablated): what the intact model loses; `share` is of mean(D).
+        """D - LD(heads ablated): what the intact model loses; `share` is relative to mean(D).
 
         `recipe`: zero (the head's constant stays), zero_raw (it goes too), mean (per template and position), mean_pooled,
         resample or noise (mean over their draws), or a Recipe.
@@ -197,10 +198,11 @@ class Lab:
     def keep_only(self, heads: Question = CIRCUIT, recipe: str | Sequence[str] = "mean") -> Finding:
         """Faithfulness: sum of LD with every other head ablated over sum of D, with its Fieller interval over clusters.
 
-        MLPs stay as they are, unless some are asked for, or the circuit is about heads and MLPs: then all others are ablated too.
+        MLPs stay intact, unless some are among `heads` or a circuit of heads and MLPs is asked for: then all other MLPs are
+        ablated too.
 
-        Several recipes give a row each. `low` and `high` are missing where the ratio is not reportable (the model does not
-        do the task on these prompts).
+        Several recipes give a row each. `low` and `high` are missing if the ratio is not reportable, because the model does not
+        do the task on these prompts.
         """
         asked, recipes = self._asked(heads), [recipe] if isinstance(recipe, str) else list(recipe)
         rows, values = [], []
@@ -230,7 +232,7 @@ class Lab:
         return Finding(figure, table, np.stack(values))
 
     def head_map(self, what: str = "denoising") -> Finding:
-        """Every head by itself: denoising or noising (as measurement 02), knockout (21) or attribution (03)."""
+        """Every head separately: denoising or noising (as in measurement 02), knockout (21) or attribution (03)."""
         if what not in HEAD_MAPS:
             raise UserError(f"head_map({what!r}) is unknown; use {', '.join(HEAD_MAPS)}")
         values = self._by_head(what)
@@ -254,7 +256,7 @@ class Lab:
         return Finding(figure, table, values.T)
 
     def trace(self, site: str = "residual", strategy: str = "entity_swap") -> Finding:
-        """Causal trace: P(answer) gained by restoring one clean state of the corrupted run, by layer and position (as 06).
+        """Causal trace: P(answer) gained by restoring one clean state in the corrupted run, by layer and position (as in 06).
 
         `site`: residual, attention or mlp. `strategy`: entity_swap, noise or span_deletion.
         """
@@ -305,8 +307,8 @@ class Lab:
     def logit_lens(self, prompt: int | None = None) -> Finding:
         """What the model would answer if it stopped after each layer.
 
-        Without a prompt: mean logit difference at the last position by layer (as 04). With one: the top token of every layer
-        at every position of that prompt, and its probability; `table` then holds the tokens.
+        Without a prompt: mean logit difference at the last position by layer (as in 04). With a prompt: the top token of every
+        layer at every position of that prompt, with its probability; `table` then holds the tokens.
         """
         if prompt is not None:
             (shown,) = logit_lens.examples(replace(self.study, prompts=self._prompt(prompt)))
@@ -330,7 +332,7 @@ class Lab:
         return Finding(figure, table, found.logit_diff)
 
     def direct_logit_attribution(self) -> Finding:
-        """What each head, each MLP and the embedding write into the logit difference (as 03); the rows sum to it."""
+        """What each head, each MLP and the embedding write into the logit difference (as in 03); the rows sum to it."""
         direct_logit_attribution.require_linear(self.model)
         parts = direct_logit_attribution.attribute(self.study, self.prompts)
         heads, layers = self.model.heads, range(self.model.n_layers)
@@ -414,7 +416,7 @@ class Lab:
         return ablation_battery.recipes(self.study, recipe)
 
     def _asked(self, heads: Question) -> dict[str, tuple[Node, ...]]:
-        """{label: heads} of a question; UserError if it names a head twice or one outside the model."""
+        """{label: nodes} of a question. UserError if it names no nodes, an unknown name, or a node outside the model."""
         if isinstance(heads, Mapping) and not heads:
             raise UserError("no heads are named; name at least one, for example L0H0")
         if isinstance(heads, Mapping):
@@ -434,7 +436,7 @@ class Lab:
         return {", ".join(map(str, heads)): self._nodes(heads)}
 
     def _nodes(self, named: Heads) -> tuple[Node, ...]:
-        """The nodes meant, once each: heads in (layer, head) order, then MLPs."""
+        """The named nodes without duplicates: heads in (layer, head) order, then MLPs."""
         if isinstance(named, Node):
             self.model.require(named)
             return (named,)
@@ -465,7 +467,10 @@ class Lab:
         return (node,)
 
     def _scope(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """All that is ablated but for `nodes`: heads, and MLPs if some are meant or the circuit is about them."""
+        """The nodes of which all but `nodes` are ablated: all heads.
+
+        All MLPs are included if some are in `nodes`, or if `nodes` are those of a circuit that judges MLPs.
+        """
         circuit = self.study.circuit
         meant = circuit is not None and circuit.judges_mlps and set(nodes) == set(circuit.nodes)
         meant = meant or any(node.kind == "mlp" for node in nodes)
@@ -484,5 +489,5 @@ class Lab:
 
 
 def _mean_of_draws(rows: Sequence[np.ndarray], draws: int) -> Float[np.ndarray, "question prompt"]:
-    """The mean over draws for each question; `rows` come question by question, each with all its draws."""
+    """The mean over draws for each question; `rows` are ordered by question, with all draws of a question together."""
     return np.stack(rows).reshape(-1, draws, len(rows[0])).mean(1)

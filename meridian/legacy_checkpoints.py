@@ -1,18 +1,18 @@
-"""Attention-only models of TransformerLens' legacy format as GPT-2 folders in safetensors.
+"""Converts attention-only models of TransformerLens' legacy format to GPT-2 folders in safetensors.
 
 The checkpoint is a pickle. It is read once, on request, by torch's reader of tensors (weights_only=True), which runs no
-code. Whatever loads the folder later opens safetensors alone.
+code. Code that loads the folder later reads safetensors only.
 
-A GPT-2 whose MLPs have weights 0 is the same function. That holds for the bias b_U of the logits too, for which GPT-2 has
-no place:
+A GPT-2 whose MLPs have weights 0 is the same function. GPT-2 has no parameter for the bias b_U of the logits, but it can
+express that as well:
 
     n = (x - mean x) / sqrt(var x + eps)                               sum_i n_i = 0
     logits = W_U^T (gain * n + bias) + b_U = W^T n + c                 W = diag(gain) W_U, c = W_U^T bias + b_U
            = (W - mean_i W_i + 1 c^T / d_model)^T (n + 1)
 
-So where b_U is not 0, the final norm gets gain 1 and bias 1, and the unembedding the matrix in brackets: the direction of
-ones, which the norm leaves empty, carries c. Nothing else changes. What is written is compared with TransformerLens' own
-reading of the checkpoint before `convert` returns.
+So if b_U is not 0, the final norm gets gain 1 and bias 1, and the unembedding becomes the matrix in brackets: c is carried by
+the direction of ones, which the norm leaves empty. Nothing else changes. Before `convert` returns, the written model is compared
+with TransformerLens' own reading of the checkpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from circuits.models import quiet
 from results_io import UserError
 
 SIZES = ("d_model", "n_layers", "d_head", "n_heads", "n_ctx", "d_vocab")
-REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # settings of the format that a GPT-2 can have; a key may be absent
+REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # settings of the format that a GPT-2 can express; a key may be absent
     "architecture": ("neel", None),
     "original_architecture": ("neel", None),
     "attn_only": (True,),
@@ -56,10 +56,10 @@ REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # settings of the format that 
     "n_key_value_heads": (None,),
 }
 BUFFERS = (".mask", ".IGNORE")  # constants that the format keeps beside the weights
-EPS = 1e-5  # of the norms, if the configuration gives none: TransformerLens' default
-HIDDEN = 8  # units of the MLPs that write nothing: few, yet a width that GPU matrix kernels take
-TOLERANCE = 1e-4  # largest difference of log-probabilities: a hundred times what storing the unembedding in fp32 rounds
-PROBE = (4, 32)  # sequences and tokens of the comparison
+EPS = 1e-5  # of the norms if the configuration gives none; TransformerLens' default
+HIDDEN = 8  # units of the MLPs that write nothing; a small width that GPU matrix kernels still accept
+TOLERANCE = 1e-4  # of log-probabilities; a hundred times the rounding from storing the unembedding in fp32
+PROBE = (4, 32)  # sequences, and tokens in each, of the comparison
 
 Weights = dict[str, Tensor]
 
@@ -76,7 +76,7 @@ class LegacyFiles:
 def convert(source: LegacyFiles, folder: Path) -> float:
     """Write the model as a GPT-2 folder; return the largest difference of log-probabilities from TransformerLens.
 
-    UserError if the folder has something in it, a file cannot be read, or a GPT-2 cannot be this model.
+    UserError if the folder is not empty, a file cannot be read, or a GPT-2 cannot express this model.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; name a new or an empty folder with --out")
@@ -98,7 +98,7 @@ def convert(source: LegacyFiles, folder: Path) -> float:
 
 
 def download(repository: str, revision: str | None) -> LegacyFiles:
-    """The configuration and the last checkpoint of a hub repository; UserError if they cannot be had."""
+    """The configuration and the last checkpoint of a hub repository; UserError if they are not available."""
     try:
         kept = ["config.json", "*final.pth"]
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=kept))
@@ -117,7 +117,7 @@ def download(repository: str, revision: str | None) -> LegacyFiles:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """A TransformerLens configuration; UserError if it is none, or one of a model that a GPT-2 cannot be."""
+    """A TransformerLens configuration; UserError if it is not one, or if a GPT-2 cannot express its model."""
     try:
         config = dict(json.loads(path.read_text()))
         sizes = {name: int(config[name]) for name in SIZES}
@@ -160,10 +160,10 @@ def read_checkpoint(path: Path) -> Weights:
 
 
 def read_tokenizer(name: str | None, vocabulary: int) -> PreTrainedTokenizerFast:
-    """The tokenizer exactly as its tokenizer.json says; UserError if it cannot be had or has ids that the model has not.
+    """The tokenizer exactly as in its tokenizer.json; UserError if it is not available or has ids that the model lacks.
 
     AutoTokenizer is not used: a class named in its configuration may rebuild the tokenizer and lose its peculiarities, such
-    as digits as tokens of their own.
+    as separate tokens for digits.
     """
     if not name:
         raise UserError("the configuration names no tokenizer; give its folder or hub repository with --tokenizer")
@@ -212,7 +212,7 @@ def _eps(config: Mapping[str, Any]) -> float:
 
 
 def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the legacy format's tensors; norms without parameters (LNPre) have none."""
+    """{name: shape} of the legacy format's tensors; norms without parameters (LNPre) have none."""
     d, n, h, positions, vocabulary = (int(config[key]) for key in ("d_model", "n_heads", "d_head", "n_ctx", "d_vocab"))
     norm = {"w": (d,), "b": (d,)} if config.get("normalization", config.get("normalization_type")) == "LN" else {}
     attention = {f"W_{kind}": (n, d, h) for kind in "QKV"} | {f"b_{kind}": (n, h) for kind in "QKV"}
@@ -226,7 +226,7 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def _require_tensors(config: Mapping[str, Any], weights: Weights) -> None:
-    """UserError unless the checkpoint has exactly the tensors of its configuration; b_U alone may be absent, and is 0."""
+    """UserError unless the checkpoint has exactly the tensors of its configuration. Only b_U may be absent; it is then 0."""
     expected = _shapes(config)
     for name in sorted((set(expected) - {"unembed.b_U"}) - set(weights)):
         raise UserError(f"the checkpoint lacks {name}, which its configuration asks for; give the two of one model")
@@ -241,7 +241,7 @@ def _require_tensors(config: Mapping[str, Any], weights: Weights) -> None:
 
 
 def _gpt2_tensors(shape: GPT2Config, weights: Weights) -> Weights:
-    """The tensors under GPT-2's names: x W where the legacy format has one matrix per head, [input, output]."""
+    """The tensors under GPT-2's names. The legacy format's matrices per head become joint matrices [input, output] for x W."""
     found = {"transformer.wte.weight": weights["embed.W_E"], "transformer.wpe.weight": weights["pos_embed.W_pos"]}
     zeros, ones = torch.zeros(shape.n_embd), torch.ones(shape.n_embd)
     for layer in range(shape.n_layer):
@@ -273,9 +273,9 @@ def _gpt2_tensors(shape: GPT2Config, weights: Weights) -> Weights:
 def unembed(
     weights: Weights,
 ) -> tuple[Float[Tensor, " d_model"], Float[Tensor, " d_model"], Float[Tensor, "d_model vocabulary"]]:
-    """Gain and bias of the final norm and the unembedding, b_U among them as the head of this file says.
+    """(gain of the final norm, its bias, unembedding), with b_U absorbed as the module's docstring describes.
 
-    Computed in fp64. Without b_U, or where it is 0, they are the checkpoint's own.
+    Computed in fp64. Without b_U, or if it is 0, they are the checkpoint's own.
     """
     matrix = weights["unembed.W_U"]
     gain = weights.get("ln_final.w", torch.ones(len(matrix)))
@@ -291,17 +291,17 @@ def unembed(
 
 @torch.no_grad()
 def difference(model: GPT2LMHeadModel, config: Mapping[str, Any], weights: Weights) -> float:
-    """Largest difference of log-probabilities from TransformerLens' own reading of the checkpoint, on random tokens, fp64."""
+    """Largest difference in log-probabilities from TransformerLens' own reading of the checkpoint, on random tokens in fp64."""
     tokens = torch.randint(int(config["d_vocab"]), PROBE, generator=torch.Generator().manual_seed(0))
     tokens = tokens[:, : int(config["n_ctx"])]
     dtype = model.dtype
     mine = model.double()(tokens).logits.log_softmax(-1)
-    nn.Module.to(model, dtype)  # exact: the fp64 numbers are those of `dtype`
+    nn.Module.to(model, dtype)  # exact, because the fp64 numbers are those of `dtype`
     return float((mine - native(config, weights, torch.float64)(tokens).log_softmax(-1)).abs().max())
 
 
 def native(config: Mapping[str, Any], weights: Weights, dtype: torch.dtype) -> Any:
-    """TransformerLens' reading of the checkpoint: a TransformerBridge as the weights are, nothing folded."""
+    """TransformerLens' reading of the checkpoint: a TransformerBridge with the weights as stored, nothing folded."""
     with quiet():
         from transformer_lens.config import TransformerBridgeConfig
         from transformer_lens.model_bridge import TransformerBridge
@@ -328,7 +328,7 @@ def native(config: Mapping[str, Any], weights: Weights, dtype: torch.dtype) -> A
 
 
 def _save(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """All or nothing: written beside the folder and then moved there. UserError if it cannot be written."""
+    """Write the folder completely or not at all: it is written beside its place and then moved. UserError if that fails."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as partial:

@@ -1,15 +1,15 @@
 """Several processes on one folder of results: who writes what, and who waits.
 
-A lock is a file below results/.locks that the operating system keeps for one process: it ends with the process, however that
-ends, and the file that stays behind holds nobody up. There are two kinds, always taken in this order, so that no two processes
-can wait for each other:
+A lock is a file below results/.locks that the operating system reserves for one process. The lock ends with the process, however
+that ends, and a leftover file blocks nobody. There are two kinds, always taken in this order, so that no two processes can wait
+for each other:
 
-1. of a folder of results, while a run measures, judges and writes there: the second run of the same command waits and then
+1. on a folder of results, while a run measures, judges and writes there; a second run of the same command waits and then
    finds everything fresh;
-2. of a set of prompts, while one result is measured that depends on no circuit: runs that differ in their circuit alone copy
-   it from each other.
+2. on a set of prompts, while a result that does not depend on the circuit is measured; runs that differ only in their circuit
+   copy it from each other.
 
-Pooling all certificates has a lock of its own, under which no other is taken.
+Pooling all certificates has its own lock; no other lock is taken while it is held.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from results_io import DiskError
 
 PLACE = ".locks"
 SECONDS_BETWEEN_TRIES = 0.2
-MOST_TRIES, SECONDS_AFTER_A_RACE = 200, 0.01  # where folders vanish at this moment; after two seconds it is no race
+MOST_TRIES, SECONDS_AFTER_A_RACE = 200, 0.01  # retries if folders vanish; after two seconds it cannot be a race
 PROCESSES = Path("/proc")
-WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks answer
+WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
 @contextlib.contextmanager
 def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", keep: bool = False) -> Iterator[None]:
     """A context in which no other process holds `path` (a file or folder below `results`), or the named `part`.
 
-    Waits as long as another process holds it, and says so. A lock must not be asked for again by the process that holds it.
-    If nothing was made at `path`, the lock's empty folders are removed, and `results` too unless `keep`. DiskError if
-    `results` cannot be written.
+    Waits as long as another process holds it, and says so. A process must not request a lock that it already holds. If nothing
+    was made at `path`, the lock's empty folders are removed, and the empty `results` too unless `keep`. On a file system without
+    locks, says so and goes on without one. DiskError if `results` cannot be written.
     """
     place = file_of(results, path, part)
     lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)
@@ -73,8 +73,8 @@ def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
             return
         except Timeout:
             waiting()
-            patience = -1  # for ever
-        except (FileNotFoundError, FileExistsError):  # a process that made nothing removes the folders at this moment
+            patience = -1  # wait forever
+        except (FileNotFoundError, FileExistsError):  # another process is just removing the folders
             tries += 1
             if tries == MOST_TRIES or place.parent.is_file():
                 raise
@@ -82,7 +82,7 @@ def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
 
 
 def _holder(place: Path) -> str:
-    """Who holds a lock file, as " (4711: run.py task=ioi)"; "" where the system does not say (it does on Linux)."""
+    """Who holds a lock file, as " (4711: run.py task=ioi)"; "" if the system does not say. Linux does."""
     try:
         inode = place.stat().st_ino
         for line in PROCESSES.joinpath("locks").read_text().splitlines():
@@ -90,16 +90,16 @@ def _holder(place: Path) -> str:
             if kind == "FLOCK" and where.rpartition(":")[2] == str(inode):
                 words = PROCESSES.joinpath(pid, "cmdline").read_bytes().decode(errors="replace").split("\0")[1:]
                 return f" ({pid}: {shown(' '.join(words).strip())})"
-    except (OSError, ValueError):  # not Linux, or it ended meanwhile
+    except (OSError, ValueError):  # not Linux, or the process has ended
         pass
     return ""
 
 
 def _remove(place: Path, uppermost: Path) -> None:
-    """Delete a lock file, and the folders that are empty without it, `uppermost` included."""
+    """Delete a lock file and the parent folders that are then empty, up to and including `uppermost`."""
     place.unlink(missing_ok=True)
     for folder in place.parents:
-        with contextlib.suppress(OSError):  # not empty: others are at work
+        with contextlib.suppress(OSError):  # not empty, because others are at work
             folder.rmdir()
         if folder == uppermost:
             return

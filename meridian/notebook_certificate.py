@@ -18,7 +18,7 @@ BLOCKING = ("tier", "metric", "verdict", "reason", "needs", "split")
 
 
 def frame(rows: Iterable[CertificateRow]) -> pd.DataFrame:
-    """One row for each calibration, by ID: verdict, estimate with its 90 % interval (`low`, `high`), published verdict, why.
+    """One row for each calibration by ID: verdict, estimate with its 90 % interval (`low`, `high`), published verdict, reason.
 
     The numbers are those of the metric that decided the verdict.
     """
@@ -37,7 +37,7 @@ def _why(row: CertificateRow) -> str:
 
 
 def blocking(certificate: Mapping[str, Any]) -> pd.DataFrame:
-    """Gates of the next tier that are not passed, one row each; none at the highest tier."""
+    """The gates of the next tier that are not passed, one row each; empty at the highest tier."""
     levels = sorted(map(int, certificate["blocking"]))
     gates = certificate["blocking"][str(levels[0])] if levels else []
     rows = [{"tier": levels[0], **{name: gate[name] for name in BLOCKING[1:]}} for gate in gates]
@@ -61,7 +61,7 @@ def html(certificate: Mapping[str, Any]) -> str:
 
 
 def html_table(rows: Iterable[CertificateRow]) -> str:
-    """The calibrations that were run, a row each, as HTML."""
+    """The calibrations that were run as HTML, one row each."""
     names = ("ID", "calibration", "published", "estimate [90 %]", "verdict", "why")
     head = "".join(f"<th>{name}</th>" for name in names)
     body = "\n".join(_html_row(row) for row in rows if row.metrics)

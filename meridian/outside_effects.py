@@ -1,7 +1,7 @@
-"""Heads outside the claim that do much under some intervention, whatever P.outside says of them.
+"""Heads outside the claim with a large effect under some intervention, whatever P.outside says about them.
 
-P.outside silences heads under ablations that keep activations on the distribution. Noising puts the corrupted run's output in
-a head's place, which can do far more: such heads gate nothing, and are named.
+P.outside silences heads with ablations that keep activations in distribution. Noising puts the corrupted run's output in a
+head's place, which can have a far larger effect. Such heads are named, but gate nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HeadEffect:
 
 @dataclass(frozen=True)
 class OutsideHead:
-    """A head outside the claim with all its effects, of which one at least is large."""
+    """A head outside the claim with all its effects, at least one of which is large."""
 
     head: Head
     effects: tuple[HeadEffect, ...]
@@ -46,15 +46,15 @@ class OutsideHead:
 
     @property
     def largest(self) -> float:
-        """Its largest effect in size."""
+        """The size of its largest effect."""
         return max(abs(effect.value) for effect in self.effects)
 
 
 def large(evidence: Evidence, share: float | None) -> list[OutsideHead]:
-    """Heads outside the claim of which an effect is above `share` of mean D in size, the largest first.
+    """Heads outside the claim with an effect larger in size than `share` of mean D, the largest first.
 
-    `share` is the setting `max_outside` that the verdicts were made with, None in results of a version without it. What was
-    not measured is left out; none are found where mean D is not above 0, or without a share.
+    `share` is the setting `max_outside` of the verdicts; it is None in results of a version without it. Effects that were not
+    measured are left out. The list is empty if mean D is not above 0 or if there is no share.
     """
     limit = (share or 0.0) * float(evidence.clean.mean())
     if limit <= 0:
@@ -74,7 +74,7 @@ def large(evidence: Evidence, share: float | None) -> list[OutsideHead]:
 
 
 def sentence(evidence: Evidence, share: float) -> str:
-    """The heads that `large` finds, in a line or two; empty if there are none or nothing was measured."""
+    """The heads found by `large`, in a line or two; empty if there are none or nothing was measured."""
     found = large(evidence, share)
     if not found:
         return ""

@@ -1,4 +1,4 @@
-"""Compares overrides with the defaults: which differ, whether their type is right, which folder they name."""
+"""Compares overrides with the defaults: which differ, whether their types are right, and which folder they name."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ NOT_PART_OF_A_RESULT = (
     "model.device",
     "model.path",
     "model.name",
-    *WHERE_ROWS_ARE,  # the folder's name holds the digest of what these say
+    *WHERE_ROWS_ARE,  # the folder's name has the digest of the rows
 )
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {
     **{bool: "true or false", int: "a whole number", float: "a number", str: "a text"},
     **{list: "a list", dict: "a section"},
 }
-SELECTION = "select"  # of calibrations: one name, or a list of names
-EVERY = f"{SELECTION}=all"  # which is the default
-_alone = threading.RLock()  # what Hydra knows is one for the whole process, and a server has many threads
-ADDED = "model.intervention"  # a section that no configuration has and that may be given: heads to silence, for suites
+SELECTION = "select"  # the setting that selects calibrations: one name, or a list of names
+EVERY = f"{SELECTION}=all"  # the default
+_alone = threading.RLock()  # Hydra's state is global to the process, and a server has many threads
+ADDED = "model.intervention"  # heads to silence, for suites: a section that may be given but is in no configuration
 
 
 def setting(override: str) -> str:
@@ -78,7 +78,7 @@ def setting(override: str) -> str:
 
 
 def canonical(override: str, config: DictConfig) -> str:
-    """One spelling per override: a multirun passes "x=true" on as "x=True"."""
+    """The override in one canonical spelling, because a multirun passes "x=true" on as "x=True"."""
     name = setting(override)
     value = None if name in GROUPS else value_of(config, name)
     if name in GROUPS or isinstance(value, (dict, str)):
@@ -93,7 +93,7 @@ def _text(value: Any) -> str:
 
 
 def is_default(override: str, config: DictConfig, defaults: DictConfig) -> bool:
-    """True if the override says what the default configuration says anyway."""
+    """True if the override sets the value that the default configuration has anyway."""
     name = setting(override)
     if name in GROUPS:
         return {name: HydraConfig.get().runtime.choices[name]} in config_files.read(CONFIGS / "config.yaml").defaults
@@ -107,13 +107,13 @@ def value_of(config: DictConfig, name: str) -> Any:
 
 
 def composed(given: Sequence[str] = ()) -> DictConfig:
-    """The configuration that Hydra composes for these overrides in place of the command line's."""
+    """The configuration that Hydra composes for these overrides instead of the command line's."""
     with _alone:
         return _composed(given)
 
 
 def _composed(given: Sequence[str], with_hydra: bool = False) -> DictConfig:
-    """`with_hydra`: with Hydra's own section. Inside a command Hydra is initialized, and cannot be a second time."""
+    """`with_hydra`: include Hydra's own section. Hydra is not initialized again inside a command, where it already is."""
     if GlobalHydra.instance().is_initialized():
         return compose("config", list(given), return_hydra_config=with_hydra)
     with initialize_config_dir(str(CONFIGS), version_base=None):
@@ -122,9 +122,9 @@ def _composed(given: Sequence[str], with_hydra: bool = False) -> DictConfig:
 
 @contextlib.contextmanager
 def in_a_command(given: Sequence[str]) -> Iterator[DictConfig]:
-    """The configuration of these overrides, with Hydra in the state of a command that was given them, for this thread alone.
+    """A context with the configuration of these overrides, in which Hydra's state is that of a command with them.
 
-    Inside a command as well as outside; afterwards Hydra's state is what it was before.
+    It works inside a command as well as outside, and restores Hydra's state afterwards. Other threads wait until then.
     """
     with _alone:
         hydra = HydraConfig.instance()
@@ -140,7 +140,7 @@ def in_a_command(given: Sequence[str]) -> Iterator[DictConfig]:
 
 
 def composed_with_choices(given: Sequence[str]) -> tuple[DictConfig, Mapping[str, str]]:
-    """As `composed`, with what each group of the configuration is set to."""
+    """(the configuration as from `composed`, {group: the choice it is set to})."""
     with _alone:
         config = _composed(given, with_hydra=True)
     choices = config.hydra.runtime.choices
@@ -150,12 +150,12 @@ def composed_with_choices(given: Sequence[str]) -> tuple[DictConfig, Mapping[str
 
 
 def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:
-    """One group of the configuration for a choice in it, as plain data; `given`: overrides of its settings."""
+    """One configuration group with the given choice, as plain data; `given`: overrides of its settings."""
     return value_of(composed([f"{name}={choice}", *given]), name)
 
 
 def defaults(choices: Mapping[str, str], config: DictConfig, given: Sequence[str]) -> DictConfig:
-    """The configuration of these choices without any other override: `config` itself where only choices were `given`.
+    """The configuration of these choices without any other override; it is `config` itself if only choices were `given`.
 
     UserError for a file in configs/calibration/ without exactly its own section.
     """
@@ -167,15 +167,15 @@ def defaults(choices: Mapping[str, str], config: DictConfig, given: Sequence[str
 
 @cache
 def _defaults(given: tuple[str, ...]) -> DictConfig:
-    """Composed once for each choice; it is only read."""
+    """The configuration for these choices, composed once each; callers must not change it."""
     return composed(given)
 
 
 def check_kind(name: str, value: Any, default: Any) -> None:
-    """UserError if a setting is not of the kind that its default is (a default of null says nothing).
+    """UserError if a setting's type differs from that of its default; a default of null allows any type.
 
-    The composed defaults are the schema. There is no dataclass schema: it would repeat some 600 settings, and its errors name
-    Python types.
+    The composed defaults are the schema. A dataclass schema would repeat some 600 settings, and its errors would name Python
+    types.
     """
     kind = type(default)
     if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int) or name == SELECTION:
@@ -190,7 +190,7 @@ def check_kind(name: str, value: Any, default: Any) -> None:
 
 
 def check_takes_nothing_away(override: str) -> None:
-    """UserError for ~key: every setting is read."""
+    """UserError for ~key, because every setting is read."""
     if override.startswith("~"):
         raise UserError(
             f"{ranges.shown(override)} takes a setting away that a run reads; write {ranges.shown(setting(override))}=value, or "
@@ -207,14 +207,14 @@ def check_is_there(override: str, defaults: DictConfig) -> None:
 
 
 def is_there(name: str, config: DictConfig) -> bool:
-    """True if the configuration has the setting `name`, whatever its value; groups count."""
+    """True if the configuration has the setting `name`, whatever its value, or if it is a group."""
     section, _, key = name.rpartition(".")
     found = OmegaConf.select(config, section) if section else config
     return name in GROUPS or (isinstance(found, DictConfig) and key in found)
 
 
 def check_counts(name: str, value: Any, default: Any) -> None:
-    """UserError if an integer below `name` is under 1, seeds excepted."""
+    """UserError if `name`, or an integer in its section, is less than 1; seeds are exempt."""
     if isinstance(value, dict) and isinstance(default, dict):
         for key, item in value.items():
             check_counts(f"{name}.{key}", item, default.get(key))
@@ -223,12 +223,12 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 
 def is_known(name: str) -> bool:
-    """True of a setting that some configuration file has."""
+    """True if some configuration file has this setting."""
     return name in _settings()
 
 
 def unknown(name: str) -> UserError:
-    """The refusal of a setting that there is not among those chosen."""
+    """The error for a setting that the chosen configuration does not have."""
     group, known = name.partition(".")[0], _settings()
     if name in known:
         return UserError(f"{name} is a setting of another {group} than the one chosen; see configs/{group}/ for which")
@@ -239,7 +239,7 @@ def unknown(name: str) -> UserError:
 
 @cache
 def _settings() -> tuple[str, ...]:
-    """Every setting that some configuration file has, and the groups."""
+    """The names of all settings in configuration files, and of the groups."""
     found = set(GROUPS)
     for path in CONFIGS.rglob("*.yaml"):
         place = path.relative_to(CONFIGS).parts
@@ -256,13 +256,13 @@ def _keys(section: Any, prefix: str, found: set[str]) -> None:
 
 
 def no_part_of_a_result(name: str) -> bool:
-    """True of settings that cannot change a result, or that its path already names."""
+    """True for a setting that cannot change a result, or that the result's path already names."""
     sections = ("engine.", "tracker.", "figures.", "verify.", "check.", "doctor.", "serve.", "limits.")
     return name in NOT_PART_OF_A_RESULT or name.startswith(sections)
 
 
 def folder_name(name: str) -> str:
-    """`name`, or its beginning and a digest if it is too long for a file system."""
+    """`name`, shortened and with a digest if it is longer than FOLDER_NAME bytes."""
     if len(name.encode()) <= FOLDER_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -270,6 +270,6 @@ def folder_name(name: str) -> str:
 
 
 def below(folder: Path, differs: Iterable[str]) -> Path:
-    """`folder`, or below it the folder that is named by the overrides `differs`."""
+    """`folder` itself or, if there are overrides `differs`, the folder below it that is named by them."""
     name = ",".join(differs).replace("/", "_")
     return folder / folder_name(name) if name else folder

@@ -1,4 +1,4 @@
-"""What a paper takes from a run: figures with captions, and tables, as files beside the results."""
+"""Files for a paper, written beside a run's results: figures with captions, and tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from results_io import UserError
 
 FIGURES, TABLES = "figures", "tables"  # folders beside certificate.json
 CAPTIONS = "captions"
-INCLUDED = ("pdf", "png")  # what LaTeX can include, best first
+INCLUDED = ("pdf", "png")  # formats that LaTeX can include, best first
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Written:
 
 
 def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None) -> Written:
-    """Figures and tables of `run` into `folder` (default: the run's own), as `settings` (configs/figures) say.
+    """Write figures and tables of `run` to `folder` (default: the run's own), as `settings` (configs/figures) say.
 
     UserError for an unknown format or width, or if `only` names nothing that the run has.
     """
@@ -59,9 +59,9 @@ def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = Non
 
 
 def write_geometry(path: Path, settings: Mapping[str, Any]) -> Written:
-    """Figures of a run of `geometry=...` in `path` and a CSV with the points of each map, as `settings` say.
+    """Write figures of a run of `geometry=...` in `path`, and a CSV with the points of each map, as `settings` say.
 
-    UserError for an unknown setting, and if the folder has no such results.
+    UserError for an invalid setting, and if the folder has no such results.
     """
     check(settings)
     drawn = list(geometry.build(path))
@@ -72,7 +72,10 @@ def write_geometry(path: Path, settings: Mapping[str, Any]) -> Written:
 
 
 def write_suites(path: Path, settings: Mapping[str, Any]) -> Written:
-    """Figures of a run of `suite=...` in `path`: failure rates, and risk against coverage. UserError for an unknown setting."""
+    """Write figures of a run of `suite=...` in `path`: failure rates, and risk against coverage.
+
+    UserError for an invalid setting.
+    """
     check(settings)
     shown = _draw(list(behaviour.of_suites(path)), path, settings)
     return Written(path, [figure.name for figure in shown], [])
@@ -92,7 +95,7 @@ def _draw(drawn: Sequence[Figure], path: Path, settings: Mapping[str, Any]) -> l
 
 
 def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:
-    """captions.md of all figures of which `folder` holds a file, now or from before; captions.tex of those for LaTeX."""
+    """Write captions.md for all figures with a file in `folder`, new or old, and captions.tex for those LaTeX can include."""
     forms = {figure.name: [f for f in static.FORMATS if (folder / f"{figure.name}.{f}").is_file()] for figure in shown}
     present = [figure for figure in shown if forms[figure.name]]
     if present:
@@ -103,7 +106,7 @@ def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for an unknown format, width or selection, before anything is written."""
+    """UserError for an unknown format, theme or width; called before anything is written."""
     for name, known in (("formats", static.FORMATS), ("tables", tables.FORMATS)):
         value = settings[name]
         if not isinstance(value, list) or any(form not in known for form in value):
@@ -117,7 +120,10 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def chosen(names: Sequence[str], only: str | Sequence[str] | None) -> set[str]:
-    """The names that match `only`: one pattern or several, * for any signs; all for None. UserError if one matches nothing."""
+    """The names that match `only`: one pattern or several, with * for any characters, or None for all.
+
+    UserError if a pattern matches nothing.
+    """
     if only is None:
         return set(names)
     patterns, found = [only] if isinstance(only, str) else list(only), set()
@@ -138,9 +144,9 @@ def as_markdown(shown: Sequence[Figure]) -> str:
 
 
 def as_latex(shown: Sequence[Figure], forms: Mapping[str, str], width: str) -> str:
-    """One figure environment each, ready to paste; a figure of double width spans both columns of a two-column page.
+    """One LaTeX figure environment for each figure; a figure of double width spans both columns of a two-column page.
 
-    `forms` says of each figure by name which file is included: "pdf" or "png". A figure that it does not name is left out.
+    `forms`: {name of a figure: the file to include, "pdf" or "png"}. Figures that it does not name are left out.
     """
     kind = "figure*" if width == "double" else "figure"
     return "\n".join(

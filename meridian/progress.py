@@ -20,7 +20,7 @@ class Bar:
         self.started = time.monotonic()
         self.task = progress.add_task(
             title, total=None, rate="", count=""
-        )  # moves without an end until pairs are expected
+        )  # shows indefinite motion until pairs are expected
 
     def expect(self, pairs: int) -> None:
         self.total += pairs
@@ -31,7 +31,7 @@ class Bar:
             self.done += pairs
             self.total = max(
                 self.total, self.done
-            )  # what was expected is an estimate where a search decides how far it goes
+            )  # the expected total is only an estimate if a search decides when to stop
             rate = self.done / max(time.monotonic() - self.started, 1e-9)
             self.tell(self.title, self.done, self.total, rate)
         self.progress.update(self.task, completed=self.done, total=self.total, count=self._count, rate=f"{rate:,.0f}/s")

@@ -1,4 +1,4 @@
-"""What every setting may be: the intervals, words and units of configs/ranges.yaml."""
+"""The allowed values of every setting: the intervals, words and units of configs/ranges.yaml."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import yaml
 from results_io import UserError
 
 FILE = Path(__file__).parents[1] / "configs" / "ranges.yaml"
-EXPERIMENT = "experiment."  # its settings of measurements and calibrations have the ranges of those
-ITEM = "[]"  # after the name of a list: each of its items
+EXPERIMENT = "experiment."  # an experiment's settings of measurements and calibrations have the same ranges as those
+ITEM = "[]"  # after the name of a list, stands for each of its items
 INTERVAL = re.compile(r"(whole|number) ([\[(])(\S+), (\S+)([\])])")
 ANY = re.escape("*")
 CHOICE = "one of "
@@ -33,10 +33,10 @@ SHOWN = 60  # characters of a value in a sentence
 
 @dataclass(frozen=True)
 class Range:
-    """What a setting may be.
+    """The allowed values of a setting.
 
-    `kind` is whole, number, one of, gate, any, or one of `KINDS`. `choices` are the words of `one of`. `low` and `high` are the
-    ends of a number's interval; `open_low` and `open_high` say that an end itself is outside. `own`: the setting's command
+    `kind` is whole, number, one of, gate, any, or one of `KINDS`. `choices`: the words of `one of`. `low` and `high`: the ends of
+    a number's interval; `open_low` and `open_high` say whether an end itself is excluded. `own`: whether the setting's command
     refuses other values itself.
     """
 
@@ -51,7 +51,7 @@ class Range:
 
     @classmethod
     def read(cls, line: Mapping[str, Any]) -> Self:
-        """The range that a line of the file says. ValueError for a text that is no range."""
+        """The range given by an entry of the file. ValueError if its text is not a range."""
         text, unit, own = line["is"], line["unit"], line.get("own", False)
         if text.startswith(CHOICE):
             return cls("one of", unit, choices=tuple(text.removeprefix(CHOICE).split(", ")), own=own)
@@ -78,7 +78,7 @@ class Range:
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def __str__(self) -> str:
-        """In words: "a number above 0 and at most 0.5 (level of a test)"."""
+        """The range in words: "a number above 0 and at most 0.5 (level of a test)"."""
         if self.kind == "one of":
             return ", ".join(self.choices)
         if self.kind not in ("whole", "number"):
@@ -105,7 +105,7 @@ def declared() -> Mapping[str, Range]:
 
 @cache
 def _patterns() -> re.Pattern[str]:
-    """One pattern for all names; the number of the group that fits is that of the range."""
+    """One pattern for all names; the number of the matching group is the number of the range."""
     return re.compile("|".join(f"({re.escape(name).replace(ANY, '.*')})" for name in declared()))
 
 
@@ -118,7 +118,7 @@ def of(name: str) -> Range | None:
 
 
 def check(name: str, value: Any, default: Any) -> None:
-    """UserError if the setting `name`, or one below it, is not what it may be; `default` is what it is without overrides."""
+    """UserError if the setting `name`, or one below it, has a value that is not allowed. `default`: without overrides."""
     if isinstance(value, dict):
         known = default if isinstance(default, dict) else {}
         for key, item in value.items():
@@ -143,7 +143,7 @@ def _check_list(name: str, value: list[Any], default: Any) -> None:
 
 
 def _like(item: Any, items: list[Any]) -> Any:
-    """The item of a default list that another item has to be like: one with the same keys if they have keys."""
+    """The item of a default list to compare `item` with: one with the same keys if it is a mapping, else the first."""
     if isinstance(item, dict):
         return next((one for one in items if isinstance(one, dict) and set(one) == set(item)), None)
     return items[0] if items else None
@@ -158,7 +158,7 @@ def _check_one(name: str, value: Any, default: Any) -> None:
         return
     is_number = type(default) in (int, float) or type(value) in (int, float)
     if allowed.kind in ("whole", "number") and not is_number and default is not None:
-        return  # a text among numbers, such as the title of an experiment
+        return  # a text in place of a number, such as the title of an experiment
     if value not in allowed:
         what = (
             "unknown" if allowed.kind == "one of" else "out of range" if type(value) in (int, float) else "not possible"
@@ -174,7 +174,7 @@ def _float(value: float) -> float:
 
 
 def shown(value: Any) -> str:
-    """A value as a sentence quotes it: on one line, without signs that a terminal would act on, cut if it is long."""
+    """A value as quoted in a sentence: on one line, with control characters escaped, cut if it is long."""
     text = str(value) if isinstance(value, str) else _plain(value)
     text = "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,7 +1,7 @@
-"""A random share of the prompts of 01, 02 and 20, measured again and compared with what is stored.
+"""Measures a random share of the prompts of 01, 02 and 20 again, and compares the numbers with the stored ones.
 
-Every number of these results belongs to one prompt: means, donors and random choices come from other prompts or from the
-prompt's own id, so some prompts alone give the same numbers as all together, up to rounding.
+Every number of these results belongs to one prompt. Means and donors come from the reference prompts, and random choices depend
+on the prompt's own id. A subset of prompts therefore gives the same numbers as all of them, up to rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EFFECTS = ("clean_logit_diff", "corrupted_logit_diff", "clean_in_logits", "answe
 
 @dataclass(frozen=True)
 class Compared:
-    """One field of a result, as it is stored and as it is measured again; `rows` are the prompts along its first axis."""
+    """One field of a result, as stored and as measured again. `rows`: the prompts along its first axis."""
 
     what: str
     rows: Sequence[int]
@@ -39,7 +39,7 @@ class Compared:
         return cls(what, rows, np.asarray(stored), np.asarray(again))
 
     def difference(self, tolerance: float) -> float:
-        """The largest difference; 0 of labels. Break if it exceeds the tolerance, labels being equal or not."""
+        """The largest difference; 0 for labels. Break if it exceeds the tolerance, or if labels or shapes are not equal."""
         if self.stored.shape != self.again.shape:
             raise Break(f"{self.what} has the shape {self.stored.shape}, and measured again {self.again.shape}")
         is_label = self.again.dtype.kind != "f"
@@ -55,7 +55,7 @@ class Compared:
         return 0.0 if is_label else float(gap[worst])
 
     def _gap(self) -> np.ndarray:
-        """|stored - again|; infinite where one of them is no number and the other is, 0 where neither is."""
+        """|stored - again|; infinite if exactly one of them is NaN, and 0 if both are."""
         stored, again = self.stored.astype(float), self.again.astype(float)
         unknown, alike = np.isnan(stored) | np.isnan(again), np.isnan(stored) & np.isnan(again)
         return np.where(alike | (stored == again), 0.0, np.where(unknown, np.inf, np.abs(stored - again)))
@@ -75,10 +75,10 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def remeasure(found: Verification, settings: Mapping[str, Any]) -> str:
-    """What was measured again, in one sentence. Break at the first number that differs by more than the tolerance.
+    """One sentence about what was measured again. Break at the first number that differs by more than the tolerance.
 
-    `settings`: remeasure (share of the prompts), seed (which prompts), tolerance (in nats or probability). UserError if the model
-    or the circuit are not to be had.
+    `settings`: remeasure (share of the prompts), seed (selects the prompts), tolerance (in nats or probability). UserError if the
+    model or the circuit is not available.
     """
     plan = found.plan
     circuit, share, total = found.claim(plan), float(settings["remeasure"]), len(plan.study.prompts)
@@ -124,7 +124,7 @@ def _activation_patching(study: Study, stored: Mapping[str, Any], rows: list[int
 
 
 def _ablation_battery(study: Study, stored: Mapping[str, Any], rows: list[int]) -> Iterator[Compared]:
-    """Every condition, and the random circuits on those of the prompts that they were run on."""
+    """Every condition, and the random circuits on those selected prompts that they were originally run on."""
     from circuits.measurements import ablation_battery
 
     again = ablation_battery.measure(replace(study, settings={**study.settings, "random_circuit_prompt_share": 1}))

@@ -17,17 +17,17 @@ from meridian.progress import Bar
 if TYPE_CHECKING:
     from meridian.trackers import NeverFatal
 
-PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
-BAR = 20  # columns: with its numbers the line of a measurement stays below 100
+PLAIN_WIDTH = 160  # of output to a file or a pipe
+BAR = 20  # columns; with its numbers, a measurement's line stays below 100
 
 
 class Reporter:
-    """One console and one tracker. It also counts what was run and how long it took, for the last line of a run."""
+    """One console and one tracker. It also counts pairs and time, for the last line of a run."""
 
-    tracker: NeverFatal  # set by context.start: opening a tracker needs `say`, so the reporter exists first
+    tracker: NeverFatal  # set by context.start, because opening a tracker needs `say` of an existing reporter
 
     def __init__(self, console: Console | None = None) -> None:
-        on_terminal = sys.stdout is not None and sys.stdout.isatty()  # Python has none where it was closed
+        on_terminal = sys.stdout is not None and sys.stdout.isatty()  # None if standard output was closed
         self.console = console or Console(width=None if on_terminal else PLAIN_WIDTH)
         self.started = time.monotonic()
         self.pairs = 0  # (variant, prompt) pairs run so far
@@ -38,9 +38,9 @@ class Reporter:
 
     @contextlib.contextmanager
     def bar(self, title: str) -> Iterator[Bar]:
-        """A progress bar with rate and time left for one measurement; when it ends, one line in its place.
+        """A progress bar with rate and time left for one measurement; one line replaces it when it ends.
 
-        A console that is no terminal, a file or a notebook, has the line alone.
+        Consoles that are not terminals (files, notebooks) get the line only.
         """
         columns = (
             TextColumn("{task.description:<28}"),
@@ -58,7 +58,7 @@ class Reporter:
         self.say(finished_line(title, bar.done, time.monotonic() - started))
 
     def rate(self) -> str:
-        """Time taken, and pairs per second: "41 s, 61,200 variants x prompts at 1,493/s"."""
+        """Time taken, pairs, and pairs per second: "41 s, 61,200 variants x prompts at 1,493/s"."""
         seconds = time.monotonic() - self.started
         done = (
             f"{self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s"
@@ -69,6 +69,9 @@ class Reporter:
 
 
 def finished_line(title: str, pairs: int, seconds: float) -> str:
-    """What is left of a bar: "02 activation patching           45,800 pairs    1,131/s   40 s"; no pairs where none were run."""
+    """The line that replaces a bar, without pairs if none were run.
+
+    An example: "02 activation patching           45,800 pairs    1,131/s   40 s".
+    """
     done = f"{pairs:>9,} pairs {pairs / max(seconds, 1e-9):>8,.0f}/s" if pairs else " " * 26
     return f"{title:<28} {done} {seconds:>5.0f} s"

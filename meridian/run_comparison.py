@@ -1,7 +1,7 @@
 """Two runs side by side: two models, two circuits, two checkpoints or two seeds of the same task.
 
-What is paired is decided by the data: on the same prompts differences are paired by prompt, else they are not. Tiers and
-verdicts are read from both certificates, never judged anew.
+Differences are paired by prompt if both runs have the same prompts; otherwise they are unpaired. Tiers and verdicts are read
+from both certificates and never judged again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
 FOLDER, FILE = "compare", "comparison.json"
-OWN_CIRCUIT = ("19", "20", "22", "24", "28")  # measurements that say which circuit they are about
-NUMBERS = ("a", "b", "difference", "low", "high")  # of a difference; null where there is none
+OWN_CIRCUIT = ("19", "20", "22", "24", "28")  # measurements that record the circuit they are about
+NUMBERS = ("a", "b", "difference", "low", "high")  # fields of a difference; null if there is none
 GAINED, LOST, OTHER = "gained", "lost", "changed"
 
 
 def open_side(path: str | Path) -> RunFolder:
     """The folder of a finished run whose results belong together.
 
-    UserError if it is none, or if it mixes results of different weights, prompts or circuits, or verdicts on older results.
+    UserError if it is not one, if it mixes results of different weights, prompts or circuits, or if its verdicts are about older
+    results.
     """
     run = RunFolder.open(path)
     subject = run.certificate["subject"]
@@ -92,12 +93,12 @@ class RunComparison:
 
     @cached_property
     def quantities(self) -> list[QuantityDifference | NoDifference]:
-        """Differences of behaviour and faithfulness; none between two tasks."""
+        """Differences of behaviour and faithfulness; empty between two tasks."""
         return self.pair.quantities() if self.same("task") else []
 
     @cached_property
     def effects(self) -> list[HeadDifferences | NoDifference]:
-        """Differences of every head's effects, or the reason why they have none; none between two tasks or two shapes."""
+        """Differences of every head's effects, or the reason why there are none; empty between two tasks or two shapes."""
         return self.pair.effects if self.same("task") and self.same_shape else []
 
     @property
@@ -107,11 +108,11 @@ class RunComparison:
 
     @cached_property
     def circuits(self) -> dict[str, Any]:
-        """Heads that both circuits share and those of one alone, the Jaccard index, and how many chance would share.
+        """Heads that both circuits share, heads of one circuit only, the Jaccard index, and the overlap expected by chance.
 
-        By chance means: b's heads drawn at random from each layer, as many as b has there. `p` is the chance of at
-        least as many shared heads. `p_any_layer` (hypergeometric) draws from all layers, so circuits that merely use the same
-        layers come out small. No numbers where the models differ in layers or heads.
+        By chance means that b's heads are drawn at random from each layer, as many as b has there. `p` is then the probability of
+        at least as many shared heads. `p_any_layer` (hypergeometric) draws from all layers, so it is small even for circuits that
+        merely use the same layers. There are no numbers if the models differ in layers or heads.
         """
         first, second = (set(e.circuit_heads) for e in (self.pair.a, self.pair.b))
         sizes = {"a": len(first), "b": len(second), "model": [len(e.heads) for e in (self.pair.a, self.pair.b)]}
@@ -134,9 +135,9 @@ class RunComparison:
 
     @cached_property
     def verdicts(self) -> list[dict[str, Any]]:
-        """Every metric of either certificate: both verdicts and estimates, and what became of it.
+        """Every metric of either certificate: both verdicts and estimates, and how the verdict changed.
 
-        `difference` of the estimates only where both were made with the same settings and have the same unit.
+        `difference` of the estimates is given only if both have the same settings and the same unit.
         """
         first, second = ({one.metric: one for row in run.rows for one in row.metrics} for run in (self.a, self.b))
         missing = {metric: MetricRow(metric, "not run") for metric in (*first, *second)}
@@ -167,10 +168,10 @@ class RunComparison:
 
     @cached_property
     def tier(self) -> dict[str, Any]:
-        """Both tiers, and why they differ: the gates that keep the lower tier below the higher.
+        """Both tiers, and the gates that explain why one is lower.
 
-        A run without a tier is held back by P.behaviour, whatever else blocks it; the tier's name says why if its record does
-        not.
+        A run without a tier is held back by P.behaviour, whatever else blocks it. If the record of P.behaviour has no reason, the
+        tier's name serves as one.
         """
         tiers = [run.certificate["tier"] for run in (self.a, self.b)]
         ranks = [-1 if tier is None else tier for tier in tiers]
@@ -193,7 +194,7 @@ class RunComparison:
         }
 
     def notes(self) -> Iterator[str]:
-        """What a reader has to know before believing a difference."""
+        """What readers must know before trusting a difference."""
         if not self.same("task"):
             yield "The tasks differ, so behaviour, faithfulness and effects of heads have no difference; heads and verdicts do."
         elif not self.paired:
@@ -247,18 +248,18 @@ class RunComparison:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row for each quantity: both values, b - a with the ends of its 95 % interval, unit; why where there is none."""
+        """One row per quantity: both values, b - a with the ends of its 95 % interval, the unit; a reason if there is none."""
         rows = [dict.fromkeys(NUMBERS) | {"reason": None} | asdict(one) for one in self.quantities]
         frame = pd.DataFrame(rows, columns=["quantity", *NUMBERS, "unit", "reason"])
         frame = frame.astype(dict.fromkeys(NUMBERS, "float64")).set_index("quantity")
         return frame if any(row["reason"] for row in rows) else frame.drop(columns="reason")
 
     def __repr__(self) -> str:
-        """The sentence, and what a reader has to know before believing it."""
+        """The sentence, and what readers must know before trusting it."""
         return "\n".join([self.sentence(), *self.notes()])
 
     def document(self) -> dict[str, Any]:
-        """comparison.json: everything above, and what it was made from."""
+        """The content of comparison.json: everything above, and what it was made from."""
         return {
             "kind": "comparison",
             "subject": {"a": dict(self.subjects[0]), "b": dict(self.subjects[1])},
@@ -301,9 +302,9 @@ class RunComparison:
 def chance_overlap(
     first: Collection[Head], second: Collection[Head], heads: Collection[Head]
 ) -> Float[np.ndarray, " shared"]:
-    """P(number of shared heads = 0, 1, ...) with the heads of `second` drawn anew, in each layer as many as it has there.
+    """P(number of shared heads = 0, 1, ...) if the heads of `second` are redrawn, in each layer as many as it has there.
 
-    In a layer the number is hypergeometric, over layers the sum: the convolution of the layers' laws.
+    The number is hypergeometric within a layer. Over layers it is a sum, whose law is the convolution of the layers' laws.
     """
     law = np.ones(1)
     for layer in sorted({layer for layer, _ in heads}):
@@ -315,7 +316,7 @@ def chance_overlap(
 def compare(a: str | Path, b: str | Path) -> RunComparison:
     """The comparison of two folders of finished runs.
 
-    UserError if one is none (`open_side`), if both are the same folder, or if neither model nor task is the same in both.
+    UserError if one is not a finished run (`open_side`), if both are the same folder, or if they share neither model nor task.
     """
     if Path(a).resolve() == Path(b).resolve():
         raise UserError(f"a and b are both {a}; give the folders of two different runs")
@@ -332,7 +333,7 @@ def compare(a: str | Path, b: str | Path) -> RunComparison:
 def write(found: RunComparison, results: Path) -> Path:
     """Write comparison and figures to <results>/compare/<a>--vs--<b>-<digest of the inputs>/ and return that folder.
 
-    The digest keeps apart what is made from different results, so nothing else is overwritten.
+    Because of the digest, comparisons of different results do not overwrite each other.
     """
     document = found.document()
     names = ["_".join(run.path.resolve().parts[-2:]) for run in (found.a, found.b)]
@@ -353,7 +354,7 @@ def folder_of(results: Path, names: Sequence[str], inputs: Any) -> Path:
 
 
 def _change(a: str, b: str) -> str | None:
-    """What became of a verdict: gained (b passes, a does not), lost (the other way round), changed, or None."""
+    """How a verdict changed: gained (b passes, a does not), lost (the reverse), changed, or None."""
     if a == b:
         return None
     return GAINED if b == "pass" else LOST if a == "pass" else OTHER

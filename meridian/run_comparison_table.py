@@ -1,6 +1,6 @@
 """A comparison as tables in the terminal.
 
-Names of models, circuits and metrics are printed as they are: Text, never a str, which rich would read as markup.
+Names of models, circuits and metrics are printed as rich's Text and never as str, which rich would read as markup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meridian.run_comparison import GAINED, LOST, RunComparison
 from meridian.run_differences import LEVEL, HeadDifferences, NoDifference
 
 MARKS = {GAINED: "green", LOST: "bold red"}
-MOST_HEADS = 8  # of one effect
+MOST_HEADS = 8  # heads shown for one effect
 
 
 def show(found: RunComparison, console: Console) -> None:
@@ -60,7 +60,7 @@ def _quantities(found: RunComparison) -> Table:
 
 
 def _verdicts(found: RunComparison) -> Table:
-    """Metrics whose verdict changed; * gates no tier."""
+    """Metrics whose verdict changed; * marks those that gate no tier."""
     table = _table(
         "Verdicts that changed (* gates no tier)", ("metric", "a", "b", "change", "estimate a", "estimate b")
     )
@@ -75,7 +75,7 @@ def _verdicts(found: RunComparison) -> Table:
 
 
 def _heads(effect: HeadDifferences) -> Table:
-    """The heads that differ most among those whose interval leaves 0 out."""
+    """The heads with the largest differences among those whose interval excludes 0."""
     change, differ = effect.b - effect.a, int(effect.differs.sum())
     title = f"{effect.quantity[0].upper()}{effect.quantity[1:]}: {differ} of {len(effect.heads)} heads differ ({effect.unit})"
     table = _table(title, ("head", "a", "b", f"b - a [{100 * LEVEL:g} %, all heads together]"))

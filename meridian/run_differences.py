@@ -1,8 +1,8 @@
-"""Differences between two runs with intervals from a bootstrap over clusters, paired where the prompts are the same.
+"""Differences between two runs with intervals from a bootstrap over clusters, paired if the prompts are the same.
 
-Every quantity is theta = sum F / sum D over prompts (a mean has D = 1), its difference theta_b - theta_a. Paired: one matrix
-of cluster counts weighs both sides, so that what the prompts share cancels. Unpaired: each side has its own. Clusters are
-drawn within templates, as in the calibrations (`calibrations.statistics.bootstrap_counts`).
+Every quantity is theta = sum F / sum D over prompts (a mean has D = 1), and its difference is theta_b - theta_a. If paired, one
+matrix of cluster counts weighs both sides, so that variation shared by the prompts cancels. If unpaired, each side has its own
+matrix. Clusters are drawn within templates, as in the calibrations (`calibrations.statistics.bootstrap_counts`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from calibrations.statistics import (
 )
 
 LEVEL = 0.95
-ROUNDING = 1e-4  # share of the largest effect to which backends agree (engine=auto requires it)
-EFFECTS = (  # result, field, what it is called; per prompt and head
+ROUNDING = 1e-4  # share of the largest effect within which backends agree (engine=auto requires it)
+EFFECTS = (  # (result, field, name) of effects per prompt and head
     ("02", "denoising", "denoising effect"),
     ("03", "attribution", "direct logit attribution"),
     ("21", "effect", "knock-out effect"),
 )
 SHARE = "share of the clean value"
-Parts = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of each prompt; None: a mean
+Parts = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of each prompt; None for a mean
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class QuantityDifference:
 
 @dataclass(frozen=True)
 class NoDifference:
-    """A quantity, or an effect of heads, that the data cannot compare."""
+    """A quantity, or an effect of heads, that cannot be compared with these data."""
 
     quantity: str
     unit: str
@@ -61,7 +61,7 @@ class NoDifference:
 
 @dataclass(frozen=True)
 class HeadDifferences:
-    """b - a of one effect for every head, with intervals that hold for all heads together at `LEVEL`."""
+    """b - a of one effect for every head, with simultaneous intervals over all heads at `LEVEL`."""
 
     quantity: str
     unit: str
@@ -73,7 +73,7 @@ class HeadDifferences:
 
     @property
     def differs(self) -> np.ndarray:
-        """[head] True where the interval leaves 0 out and the difference is more than rounding between backends."""
+        """[head] True if the interval excludes 0 and the difference exceeds rounding between backends."""
         largest = max(np.abs(self.a).max(), np.abs(self.b).max())
         return ((self.low > 0) | (self.high < 0)) & (np.abs(self.b - self.a) > ROUNDING * largest)
 
@@ -111,7 +111,7 @@ class RunPair:
         return self._difference(name, unit, lambda e: (np.asarray(values(e), dtype=float), None))
 
     def ratio(self, name: str, parts: Callable[[Evidence], Parts]) -> QuantityDifference | NoDifference:
-        """Difference of two ratios of means, each behind the gates of behaviour and denominator."""
+        """Difference of two ratios of means; none unless both runs pass the gates of behaviour and denominator."""
 
         def gated(evidence: Evidence) -> Parts:
             preconditions.require_behaviour(evidence, self.config)
@@ -151,7 +151,7 @@ class RunPair:
 
     @cached_property
     def effects(self) -> list[HeadDifferences | NoDifference]:
-        """Every effect of heads that either measured. ValueError if the heads are not the same."""
+        """Every effect of heads that either run measured. ValueError if the heads are not the same."""
         if self.a.heads != self.b.heads:
             raise ValueError("the runs have different heads; compare heads of models of one shape")
         return [self._effect(*one) for one in EFFECTS if self.a.has(one[0]) or self.b.has(one[0])]
@@ -175,7 +175,7 @@ class RunPair:
 
 
 def above_floor(evidence: Evidence) -> Parts:
-    """F - F_0 and D - F_0, F_0 with every head ablated. Insufficient("denominator") if that costs nothing."""
+    """(F - F_0, D - F_0), with every head ablated in F_0. Insufficient("denominator") unless that lowers the total."""
     floor = evidence.ablated("empty", PRIMARY)
     if evidence.clean.sum() <= floor.sum():
         raise Insufficient("denominator", "without any head the value is no smaller")
@@ -183,5 +183,5 @@ def above_floor(evidence: Evidence) -> Parts:
 
 
 def unit_of(evidence: Evidence) -> str:
-    """The unit of the task's metric: "probability" of a difference of probabilities, nats of any other."""
+    """The unit of the task's metric: "probability" for a difference of probabilities, else "nats"."""
     return "probability" if evidence.metric == "probability difference" else "nats"

@@ -1,4 +1,4 @@
-"""One folder of numbered results, as data: what reports, figures, tables, trackers and notebooks read."""
+"""One folder of numbered results as data, for reports, figures, tables, trackers and notebooks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from result_types import RATES, EstimateRecord, FailureMode, FailureModeResult
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
-NUMBERED = "[0-9A-Z]*_*.json"  # results that have a number
+NUMBERED = "[0-9A-Z]*_*.json"  # files of numbered results
 GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
 def certified(path: str | Path) -> Path:
-    """The folder `path`. UserError if there is none or no certificate in it."""
+    """The folder `path`. UserError if it does not exist or has no certificate."""
     folder = Path(path)
     if not folder.is_dir():
         raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
@@ -40,10 +40,10 @@ def certified(path: str | Path) -> Path:
 
 
 def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None:
-    """The first result in a folder that is not one its certificate was made from, in words; None if all are.
+    """The first result in a folder that the certificate was not made from, in words; None if there is none.
 
-    One that was swapped, taken from another run under this name, or put there later; or the certificate is of another folder.
-    A certificate of an older version lists no digests, and nothing is said of its results. ResultError for one that was edited.
+    It may have been swapped, copied from another run under this name, or added later, or the certificate belongs to another
+    folder. A certificate of an older version lists no digests, so its results are not checked. ResultError for an edited result.
     """
     listed = certificate.get("inputs_sha256")
     if listed is None:
@@ -52,7 +52,7 @@ def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None
     for path in sorted(folder.glob(NUMBERED)):
         number = path.name.partition("_")[0]
         if number in seen:
-            results_io.find(folder, number)  # which refuses two of one number
+            results_io.find(folder, number)  # raises for two results with one number
         seen.add(number)
         if number not in listed:
             return f"holds {path.name}, which {CERTIFICATE} does not list"
@@ -64,14 +64,16 @@ def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What one run left in `path` (results/<model>/<task>[/<variant>]). Nothing is measured or judged here."""
+    """The results of one run in `path` (results/<model>/<task>[/<variant>]). Nothing is measured or judged here."""
 
     path: Path
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """The folder of a finished run. UserError if there is none, if the run made no certificate, or if prompts (01), circuit
-        (20) or preconditions (P) are gone: all else can be left out.
+        """The folder of a finished run.
+
+        UserError if it does not exist, if it has no certificate, or if prompts (01), circuit (20) or preconditions (P) are
+        missing. Everything else may be missing.
         """
         folder = certified(path)
         lacking = [number for number in NEEDED if results_io.find(folder, number) is None]
@@ -83,7 +85,7 @@ class RunFolder:
 
     @classmethod
     def open_as_certified(cls, path: str | Path) -> Self:
-        """As `open`, for what others are shown: UserError also for a result that the certificate was not made from."""
+        """As `open`, for output that is shown to others: UserError also for a result that the certificate was not made from."""
         run = cls.open(path)
         if problem := not_as_certified(run.path, run.certificate):
             raise UserError(f"{path} {problem}; repeat the run that it is of")
@@ -106,11 +108,11 @@ class RunFolder:
 
     @property
     def rules(self) -> Standing:
-        """Whether the rules of its certificate are released ones, or what differs: `word`, `differences`."""
+        """Whether its certificate's rules are released ones, and what differs: `word`, `differences`."""
         return Standing.read(self.certificate)
 
     def document(self, number: str) -> Mapping[str, Any] | None:
-        """Result `number` ("02" or "2", "11", "E1b", "P") as stored; None if it is not there."""
+        """Result `number` ("02" or "2", "11", "E1b", "P") as stored; None if it is missing."""
         path = results_io.find(self.path, f"{number:0>2}" if str(number).isdigit() else number)
         if path is None:
             return None
@@ -122,18 +124,18 @@ class RunFolder:
 
     @cached_property
     def _read(self) -> dict[tuple[str, int, int, int], Mapping[str, Any]]:
-        """The documents read so far; figures and tables ask for some of them a hundred times."""
+        """The documents read so far; figures and tables request some of them a hundred times."""
         return {}
 
     def require(self, number: str) -> Mapping[str, Any]:
-        """Result `number` as stored. UserError if it is not there."""
+        """Result `number` as stored. UserError if it is missing."""
         document = self.document(number)
         if document is None:
             raise UserError(f"{self.path} lacks result {number}; repeat the run that it is of")
         return document
 
     def data(self, number: str) -> Mapping[str, Any] | None:
-        """The data of result `number`; None if it is not there."""
+        """The data of result `number`; None if it is missing."""
         document = self.document(number)
         return None if document is None else document["data"]
 
@@ -145,13 +147,13 @@ class RunFolder:
         return self.document(known[identifier])
 
     def record(self, metric: str) -> Mapping[str, Any] | None:
-        """All that is stored of one metric ("P.faithfulness"), companions included; None if its calibration was not run."""
+        """The stored record of a metric ("P.faithfulness"), companions included; None if its calibration was not run."""
         document = self.calibration(metric.partition(".")[0])
         records = [] if document is None else document["records"]
         return next((record for record in records if record["metric"] == metric), None)
 
     def companions(self, metric: str) -> Mapping[str, Any]:
-        """The companions of a metric: numbers beside its verdict; none if it was not run."""
+        """The companions of a metric, which are numbers beside its verdict; empty if it was not run."""
         return (self.record(metric) or {}).get("companions", {})
 
     @cached_property
@@ -161,10 +163,10 @@ class RunFolder:
 
     @cached_property
     def recipe_intervals(self) -> Mapping[str, tuple[float, float]]:
-        """{ablation recipe: 90 % interval of faithfulness that P.faithfulness was judged by}; none if it is not reportable.
+        """{ablation recipe: the 90 % interval of faithfulness that P.faithfulness was judged by}; empty if not reportable.
 
-        The percentile bootstrap over clusters, drawn again: the record stores that of the primary recipe alone, and beside it
-        Fieller's intervals, which differ.
+        These are intervals of the percentile bootstrap over clusters, drawn again. The record stores only the one of the primary
+        recipe, and Fieller's intervals, which differ.
         """
         if "by_method" not in self.companions("P.faithfulness"):
             return {}
@@ -173,12 +175,12 @@ class RunFolder:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """All measurements of the run, seen through the evaluation split."""
+        """All measurements of the run, restricted to the evaluation split."""
         return Evidence.load(self.path, self.settings, calibrate.measurements_of(CALIBRATIONS))
 
     @property
     def metric(self) -> str:
-        """What every effect is measured in, in words ("logit difference"): from 01 alone, as `evidence` reads everything."""
+        """The quantity in which every effect is measured ("logit difference"), read from 01 only: `evidence` reads all files."""
         return Evidence({"01": self.require("01")}, {}).metric
 
     @property
@@ -188,22 +190,22 @@ class RunFolder:
 
     @property
     def suite_folders(self) -> tuple[Path, ...]:
-        """Where results of suites of the run's model may lie; they need not exist."""
+        """The folders where the suites' results of the run's model may be; they need not exist."""
         task = self.path.resolve()
         return task.parent / SUITES, task.parent.parent / SUITES
 
     @property
     def suites(self) -> Mapping[str, FailureModeResult]:
-        """Results of failure modes (101 on) of the same weights, by number: those in `suites` beside the run's task.
+        """{number: result} of failure modes (101 on) of the same weights, from `suites` beside the run's task.
 
-        Empty if there are none. A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as
-        planted/sound.
+        Empty if there are none. A run is in results/<model>/<task> or in a variant's folder below; a model's name may contain one
+        slash, as planted/sound does.
         """
         return self._suites[1]
 
     @property
     def suites_folder(self) -> Path | None:
-        """Where the results of `suites` lie; None without."""
+        """The folder of the results in `suites`; None if there are none."""
         return self._suites[0]
 
     @cached_property
@@ -217,7 +219,7 @@ class RunFolder:
 
     @property
     def geometry_folder(self) -> Path | None:
-        """Where results of geometry (171 on) of the same weights lie, in `geometry` beside the run's task; None without."""
+        """The folder `geometry` beside the run's task if it has results (171 on) of the same weights; else None."""
         weights = self.certificate["subject"]["model_sha256"]
         for folder in (place.with_name(GEOMETRY) for place in self.suite_folders):
             path = results_io.find(folder, POSITION)
@@ -227,20 +229,20 @@ class RunFolder:
 
 
 class FailureHead(NamedTuple):
-    """A head named as one that carries failures, on one half of the pairs: share of the difference that it restores."""
+    """A head named as a carrier of failures, with the share of the difference that it restores on one half of the pairs."""
 
     head: str  # "L2H1"
-    half: str  # discovery, on which it was named, or confirmation
+    half: str  # "discovery", on which it was named, or "confirmation"
     estimate: float
     low: float | None
     high: float | None
-    verdict: str | None  # confirmed, refuted or undecided, on the confirmation half
+    verdict: str | None  # on the confirmation half: confirmed, refuted or undecided
 
 
 def carriers_of(run: RunFolder) -> list[FailureHead]:
-    """The named heads of a run on failures (141), then what the confirmation half says of them (142); else none.
+    """The named heads of a run on failures (141), then their results on the confirmation half (142); empty for other runs.
 
-    UserError for a name that is no head's.
+    UserError for a name that is not a head's.
     """
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
@@ -254,7 +256,7 @@ def carriers_of(run: RunFolder) -> list[FailureHead]:
 
 
 def failure_rates(documents: Mapping[str, FailureModeResult]) -> Iterator[tuple[FailureMode, EstimateRecord]]:
-    """Every failure rate in the results of suites that has a value: (the data of its failure mode, its record)."""
+    """(the data of its failure mode, its record) for every failure rate that has a value."""
     for document in documents.values():
         for record in document["records"]:
             if record["metric_id"].endswith(".failure_rate") and record["value"] is not None:
@@ -262,6 +264,6 @@ def failure_rates(documents: Mapping[str, FailureModeResult]) -> Iterator[tuple[
 
 
 def suite_documents(folder: Path) -> dict[str, FailureModeResult]:
-    """The results of behavioural suites in `folder`, by number, those that are there."""
+    """{number: result} of the behavioural suites in `folder`, for the results that exist."""
     paths = {number: results_io.find(folder, number) for number in RATES}
     return {number: cast(FailureModeResult, results_io.read(path)) for number, path in paths.items() if path}

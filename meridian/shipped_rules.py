@@ -1,4 +1,4 @@
-"""The rules as the project ships them, to be released: default settings, what each task's file sets otherwise, and the code."""
+"""The rules as the project ships them, ready for release: default settings, each task's changes to them, and the code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TASKS = overrides.CONFIGS / "task"
 
 
 def shipped(version: str) -> Release:
-    """The rules that ship, as a release of this version. Not inside a run, whose configuration is Hydra's only one."""
+    """The shipped rules as a release of this version. It cannot be called inside a run, where Hydra is initialized already."""
     with initialize_config_dir(str(overrides.CONFIGS), version_base=None):
         default = _composed()
         of_tasks = {path.stem: _composed(f"task={path.stem}").settings for path in sorted(TASKS.glob("*.yaml"))}
@@ -25,7 +25,7 @@ def shipped(version: str) -> Release:
 
 
 def unreleased() -> list[str]:
-    """What differs between the rules that ship and the released ones, a line each; the reason if the file cannot be read."""
+    """The differences between the shipped and the released rules, one line each; the reason if the file cannot be read."""
     try:
         stored = Release.read()
     except UserError as reason:

@@ -1,4 +1,4 @@
-"""The three stages of a run as functions of its context (measure, calibrate, certify), and what is shown at the end."""
+"""The three stages of a run (measure, calibrate, certify) as functions of its context, and the output at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _measure(context: RunContext, plan: Plan, task: str) -> Path:
     plan.require_reference()
     measure.check(plan, numbers)
     for number in left_out_by_setting(context):
-        measure.path_of(folder, number).unlink(missing_ok=True)  # of an earlier run with other settings
+        measure.path_of(folder, number).unlink(missing_ok=True)  # it may be from an earlier run with other settings
     announce_replacement(context, plan, folder)
     reporter, prompts = context.reporter, f"prompts-{plan.prompts_sha256[:12]}"
     arguments = (reporter.bar, shared, reporter.say, lambda: context.alone(shared, prompts))
@@ -63,7 +63,7 @@ def _measure(context: RunContext, plan: Plan, task: str) -> Path:
 
 
 def announce_rows(context: RunContext, plan: Plan) -> None:
-    """Of prompts from a file: what was chosen for its rows and how many are left out, before anything is measured."""
+    """For prompts from a file, print what was chosen for its rows and how many are left out, before anything is measured."""
     source, path = plan.task.source, context.settings["task"].get("path")
     if source and path:
         context.reporter.say(f"{path}: SHA-256 {results_io.file_digest(Path(path))}, its rows {source.sha256}")
@@ -107,14 +107,14 @@ def numbers_read(context: RunContext) -> list[str]:
         return [number for number in MEASUREMENTS if number not in left_out]
     read = {*calibrating.measurements_of(context.identifiers)}
     if context.traced:
-        from meridian.failures import CONFIRMED_BY
+        from suites.bridge import confirmation
 
-        read |= {*CONFIRMED_BY}
+        read |= {*confirmation.NEEDED}
     return [number for number in MEASUREMENTS if number in read and number not in left_out]
 
 
 def left_out_by_setting(context: RunContext) -> list[str]:
-    """The measurements that `measurement.left_out` names. UserError for one that there is not, or that every run needs."""
+    """The measurements that `measurement.left_out` names. UserError for an unknown one, or one that every run needs."""
     from circuits.measurements import MEASUREMENTS
 
     asked = context.settings["measurement"]["left_out"]
@@ -127,7 +127,7 @@ def left_out_by_setting(context: RunContext) -> list[str]:
 
 
 def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
-    """Warn if the folder holds results of other weights, which can happen because its name does not hold `model.path`."""
+    """Warn if the folder has results of other weights, which can happen because its name does not include `model.path`."""
     path, now = results_io.find(folder, "01"), plan.identity.sha256
     try:
         stored = results_io.read(path)["subject"]["model_sha256"] if path else now
@@ -152,7 +152,7 @@ def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
 
 
 def folded_by(settings: Mapping[str, Any], task: str) -> tuple[Mapping[str, Any], rules.Standing]:
-    """The settings with a preset's ceiling in their certificate section, and how their rules stand to the released ones."""
+    """(the settings, with a preset's ceiling in the certificate section; how their rules compare with the released ones)."""
     named = settings["task"]["name"]
     standing = rules.standing(settings, named if named == FILE else task)
     if preset := settings.get("preset"):
@@ -192,9 +192,9 @@ def report(context: RunContext, folder: Path) -> None:
 
 
 def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
-    """The certificate in a few lines, or as the whole table if `verbose` or not all calibrations were asked for.
+    """Print the certificate in a few lines, or as the whole table if `verbose` or if not all calibrations were asked for.
 
-    How many claims were tried is told where there are several, and where everything is, always.
+    If all were asked for, the number of claims tried is printed too: always with the whole table, else if there are several.
     """
     from meridian import certificate_lines
 
@@ -218,9 +218,9 @@ def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
 
 
 def next_command(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> str:
-    """What to type next: every calibration with its reasons, or at the highest tier whether the certificate still holds.
+    """The next command to type: one that shows every calibration with its reasons or, at the highest tier, `verify`.
 
-    Empty for objects that only Python has.
+    Empty if the model or task was given as a Python object.
     """
     if context.given_model is not None or context.given_task is not None:
         return ""
@@ -232,7 +232,7 @@ def next_command(context: RunContext, folder: Path, folded: Mapping[str, Any]) -
 def summarise(context: RunContext, refused: Collection[str] = ()) -> None:
     """Pool every certificate under the results folder and run the global M93 over them.
 
-    UserError after pooling if some tasks were `refused`, before it if all were.
+    UserError after pooling if some tasks were `refused`, and before pooling if all were.
     """
     tasks = context.tasks()
     left_out = f"{len(refused)} of {len(tasks)} tasks left out, for the reasons above: {', '.join(refused)}"

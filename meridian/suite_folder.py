@@ -1,4 +1,4 @@
-"""One folder of results of behavioural suites, read for people."""
+"""One folder with results of behavioural suites, as data frames and figures."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PAIRS = "132"
 
 @dataclass(frozen=True)
 class SuiteFolder:
-    """What `run.py suite=...` left in `path` (results/<model>/suites). Nothing is generated or scored here."""
+    """The results of `run.py suite=...` in `path` (results/<model>/suites). Nothing is generated or scored here."""
 
     path: Path
 
     @cached_property
     def documents(self) -> Mapping[str, FailureModeResult]:
-        """Results of failure modes (101 on), by number, those that are there."""
+        """{number: result} of failure modes (101 on), for the results that exist."""
         return suite_documents(self.path)
 
     @property
     def rates(self) -> pd.DataFrame:
-        """Share of items that fail, by suite: n, failure rate with its 95 % interval, and the gate it has to stay below."""
+        """The share of items that fail, by suite: n, failure rate with its 95 % interval, and the gate it must stay below."""
         columns = ("suite", "mode", "n", "rate", "low", "high", "gate", "passed")
         rows = []
         for data, record in failure_rates(self.documents):
@@ -44,7 +44,7 @@ class SuiteFolder:
 
     @property
     def failures(self) -> pd.DataFrame:
-        """The worst failures of every suite in full: what was asked, what came back."""
+        """The worst failures of every suite in full: the prompt and the answer."""
         rows = [
             {"suite": name, **worst}
             for document in self.documents.values()

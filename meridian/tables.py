@@ -2,8 +2,8 @@
 
     tables.of(run)["certificate"].frame
 
-Numbers keep full precision in the frame, in CSV and in Parquet. The LaTeX file is for print: rounded, an estimate and its
-interval in one cell, and only the columns that a page has room for.
+Numbers keep full precision in the frame, in CSV and in Parquet. The LaTeX file is for print: numbers are rounded, an estimate
+and its interval share a cell, and only the columns that fit a page are included.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from meridian.run_folder import RunFolder
 from results_io import UserError
 
 FORMATS = ("csv", "tex", "parquet")
-LONG = 45  # rows from which a LaTeX table runs over several pages
-WIDE, PARAGRAPH = 40, "p{5cm}"  # letters from which a LaTeX column breaks its lines, and how
+LONG = 45  # from this many rows on, a LaTeX table runs over several pages
+WIDE, PARAGRAPH = 40, "p{5cm}"  # from this many letters on, a LaTeX column breaks its lines, with this column type
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
-JUDGED = ("estimate", "inc", "share")  # columns of which ci90 is the interval
-TITLES = {  # of columns in print; the others are called as they are, with spaces
+JUDGED = ("estimate", "inc", "share")  # columns whose interval is ci90
+TITLES = {  # of columns in print; others keep their names, with spaces
     **{"id": "ID", "metric": "quantity", "published_verdict": "published", "published_value": "published value"},
     **{
         "lost_by_circuit": "circuit loses",
@@ -57,11 +57,11 @@ TITLES = {  # of columns in print; the others are called as they are, with space
     },
     **{"clean_logit_diff": "clean", "corrupted_logit_diff": "corrupted", "published_score": "Wang et al."},
 }
-METHODS = {  # that are compared with each other, by the report's key: what a column is called
+METHODS = {  # methods that are compared: {the report's key: name of the column}
     **{"02.noising": "noising", "02.denoising": "denoising", "21.effect": "knock_out"},
     **{"08.effect": "attribution_patching", "03.attribution": "direct_attribution"},
 }
-# columns that hold identifiers of ours, which print shows in words
+# columns with our identifiers, which are shown in words in print
 NAMES = ("metric", "role", "template", "split", "group")
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
@@ -73,9 +73,9 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A data frame with a name and a caption; `printed` are the columns of the LaTeX table (empty: all).
+    """A data frame with a name and a caption. `printed`: the columns of the LaTeX table (empty: all).
 
-    A column "x" with columns "x_low95" and "x_high95" is printed as one: estimate and interval.
+    A column "x" with columns "x_low95" and "x_high95" is printed as one column, with estimate and interval.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Table:
 
 
 def of(run: RunFolder) -> dict[str, Table]:
-    """Every table that the results of `run` allow, by name. What was not measured leaves its table out."""
+    """{name: table} for every table that the results of `run` allow; tables of missing measurements are left out."""
     found = (build(run) for build in BUILDERS)
     return {table.name: table for table in found if table is not None and len(table.frame)}
 
@@ -94,7 +94,7 @@ def of(run: RunFolder) -> dict[str, Table]:
 
 
 def certificate(run: RunFolder) -> Table:
-    """What is asked of the claim itself (P) and 16 calibrations, each with the record that decided its verdict."""
+    """The preconditions of the claim (P) and the 16 calibrations, each with the record that decided its verdict."""
     preconditions, *calibrations = run.rows
     rows = [
         *((preconditions, metric) for metric in preconditions.metrics),
@@ -117,7 +117,10 @@ def records(run: RunFolder) -> Table:
 
 
 def _metric_frame(run: RunFolder, rows: Iterable[tuple[CertificateRow, MetricRow | None]]) -> pd.DataFrame:
-    """One row per metric; one without numbers for a calibration that was not run. `prompts`, `clusters`: the record's."""
+    """One row per metric, or one without numbers for a calibration that was not run.
+
+    `prompts` and `clusters` are the record's numbers of them.
+    """
     made = []
     for row, metric in rows:
         stored = {"verdict": row.verdict} if metric is None else asdict(metric)
@@ -141,7 +144,7 @@ def _metric_frame(run: RunFolder, rows: Iterable[tuple[CertificateRow, MetricRow
 
 
 def faithfulness(run: RunFolder) -> Table | None:
-    """Faithfulness and completeness by recipe and split, with Fieller intervals; missing where the data support none."""
+    """Faithfulness and completeness by recipe and split, with Fieller intervals; unsupported values are missing."""
     rows: list[dict[str, Any]] = []
     ratios = {"faithfulness": preconditions.faithfulness, "completeness": preconditions.completeness}
     for split, method in itertools.product(("evaluation", "held_out"), preconditions.every_recipe(run.evidence)):
@@ -161,7 +164,7 @@ def faithfulness(run: RunFolder) -> Table | None:
 
 
 def _said_of_faithfulness(run: RunFolder) -> Iterator[str]:
-    """The caption: the intervals, the recipes that P.faithfulness asks for with their band, and what random circuits keep."""
+    """The caption: kind of intervals, the recipes and the band of P.faithfulness, and the values of random circuits."""
     yield f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals."
     if recipes := run.companions("P.faithfulness").get("recipes"):
         low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
@@ -175,7 +178,7 @@ def _said_of_faithfulness(run: RunFolder) -> Iterator[str]:
 
 
 def completeness_groups(run: RunFolder) -> Table | None:
-    """One row per worst group of P.completeness: what circuit and model lose without it, in shares of N, and inc."""
+    """One row per worst group of P.completeness: the losses of circuit and model without it, as shares of N, and inc."""
     found = WorstGroups.read(run.certificate)
     rows = [
         {"heads": group.heads_text, "group": group.name.replace("_", " "), "recipe": group.recipe_text}
@@ -196,7 +199,7 @@ def completeness_groups(run: RunFolder) -> Table | None:
 
 
 def outside_groups(run: RunFolder) -> Table | None:
-    """One row per worst group of P.outside: what the model loses without it, or what adding it to the circuit changes."""
+    """One row per worst group of P.outside: the model's loss without it, or the change from adding it to the circuit."""
     rows = [
         {"heads": group.heads_text, "group": group.name, "side": group.side_text, "recipe": group.recipe_text}
         | {"share": group.share, "ci90_low": group.ci90[0], "ci90_high": group.ci90[1], "limit": group.limit}
@@ -234,7 +237,7 @@ def outside_effects_table(run: RunFolder) -> Table | None:
 
 
 def methods_disagree(run: RunFolder) -> Table | None:
-    """One row per head about which the methods differ, as in the report: every method's value and rank, and its worst group."""
+    """One row per head about which the methods differ, as in the report: each method's value and rank, and the worst group."""
     maps: dict[str, Figure] = {figure.name: figure for figure in heads.build(run)}
     found = disagreement.of(run, head_facts.methods(run, maps))
     columns = [METHODS[method.key] for method in found.methods]
@@ -262,7 +265,7 @@ def methods_disagree(run: RunFolder) -> Table | None:
 
 
 def head_table(run: RunFolder) -> Table:
-    """One row per head: role, and every measure of `meridian.figures.heads` with its interval where it has one."""
+    """One row per head: role, and every measure of `meridian.figures.heads`, with its interval if it has one."""
     evidence = run.evidence
     columns: Columns = {
         "layer": [layer for layer, _ in evidence.heads],
@@ -270,7 +273,7 @@ def head_table(run: RunFolder) -> Table:
         "in_circuit": [head in evidence.roles for head in evidence.heads],
         "role": [evidence.roles.get(head) for head in evidence.heads],
     }
-    for figure in heads.build(run):  # values, not drawings: one measure each, [layer][head]
+    for figure in heads.build(run):  # figure values, one measure [layer][head] each
         name = figure.name.removeprefix("heads_")
         value, low, high = (
             [grid[layer][head] for layer, head in evidence.heads] if grid else []
@@ -350,7 +353,7 @@ def failure_rates(run: RunFolder) -> Table | None:
 
 
 def carriers(run: RunFolder) -> Table | None:
-    """Heads that were named on failures' discovery half, and how they came out on the confirmation half."""
+    """Heads named on the discovery half of failures, and their verdicts on the confirmation half."""
     found = run_folder.carriers_of(run)
     later = {one.head: (one.estimate, one.verdict) for one in found if one.half == "confirmation"}
     named = [one for one in found if one.half == "discovery"]
@@ -380,7 +383,7 @@ BUILDERS = (
 
 
 def write(table: Table, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """<folder>/<name>.<format> for each format, each replaced in one step. UserError for an unknown format."""
+    """Write <folder>/<name>.<format> for each format, each replaced in one step. UserError for an unknown format."""
     writers: dict[str, Callable[[Table], bytes]] = {"csv": csv, "tex": latex, "parquet": parquet}
     unknown = [form for form in formats if form not in writers]
     if unknown:
@@ -392,7 +395,7 @@ def write(table: Table, folder: Path, formats: Sequence[str] = FORMATS) -> list[
 
 
 def csv(table: Table) -> bytes:
-    """UTF-8, one header line, an empty field where a value is missing, line ends as LF on every system; no field is a formula."""
+    """CSV in UTF-8 with one header line, empty fields for missing values, and LF line ends. No field is read as a formula."""
     frame = table.frame.rename(columns=shown_text.cell)
     texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
     frame = frame.assign(**{name: frame[name].map(shown_text.cell) for name in texts})
@@ -400,7 +403,7 @@ def csv(table: Table) -> bytes:
 
 
 def parquet(table: Table) -> bytes:
-    """Parquet with the types of the frame; name and caption are the `attrs` of the frame that pandas reads back."""
+    """Parquet with the types of the frame; pandas reads name and caption back as the frame's `attrs`."""
     stream, frame = io.BytesIO(), table.frame.copy()
     frame.attrs = {"name": table.name, "caption": table.caption}
     frame.to_parquet(stream, index=False, engine="pyarrow")
@@ -408,7 +411,10 @@ def parquet(table: Table) -> bytes:
 
 
 def latex(table: Table) -> bytes:
-    r"""A booktabs table with caption and label (\usepackage{booktabs}, for long ones also longtable), special signs escaped."""
+    r"""A booktabs table with caption and label and with special characters escaped.
+
+    It needs \usepackage{booktabs}; long tables also need longtable.
+    """
     shown = printed(table)
     text = shown.to_latex(
         index=False,
@@ -423,14 +429,14 @@ def latex(table: Table) -> bytes:
 
 
 def escaped(text: str) -> str:
-    """`text` with LaTeX's special signs as themselves."""
+    """`text` with LaTeX's special characters escaped."""
     return text.translate(LATEX)
 
 
 def printed(table: Table) -> pd.DataFrame:
-    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing.
+    """The frame as strings for print: rounded, with intervals beside their estimates, and dashes for missing values.
 
-    Names of columns, metrics, roles and templates are written as people read them (`names.human`).
+    Names of columns, metrics, roles and templates are in words (`names.human`).
     """
     frame = table.frame
     intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}

@@ -1,6 +1,6 @@
-"""How many rows, templates, wordings and companions a tier asks for at least, from the settings that its gates are judged by.
+"""The least numbers of rows, templates, wordings and companions that each tier needs, from the settings of its gates.
 
-These are what a gate refuses to judge without. They are necessary, not sufficient: effects near a threshold need more.
+Without these numbers, a gate refuses to judge. They are necessary, not sufficient: effects near a threshold need more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HOW = {
 
 @dataclass(frozen=True)
 class Need:
-    """At least `least` of `what`, asked for by the calibrations `by`."""
+    """A tier needs at least `least` of `what`, because the calibrations `by` require it."""
 
     tier: int
     what: str
@@ -42,7 +42,7 @@ class Need:
 
 
 def needs(settings: Mapping[str, Any]) -> list[Need]:
-    """What the tiers ask for, from the lowest on. `settings`: the whole configuration of a run."""
+    """The needs of all tiers, from the lowest up. `settings`: the whole configuration of a run."""
     c, measured = settings["calibration"], settings["measurement"]
     groups = c["common"]["minimum_group_prompts"]
     supported = {
@@ -78,7 +78,7 @@ def _largest(tier: int, what: str, counts: Mapping[str, int]) -> Need:
 
 
 def had(examples: Mapping[str, Sequence[Example]], sizes: Mapping[str, int], companions: int) -> dict[str, int]:
-    """How many of each kind there are in the splits, of which a run takes at most `sizes`."""
+    """The number of each kind in the splits; a run takes at most `sizes` examples of them."""
     from circuits.tasks.example import frame_of
 
     taken = {name: examples[name][: sizes.get(name, 0)] for name in SPLIT_OF.values()}
@@ -95,7 +95,7 @@ def had(examples: Mapping[str, Sequence[Example]], sizes: Mapping[str, int], com
 
 
 def reached(every: Iterable[Need], have: Mapping[str, int]) -> int:
-    """The highest tier that these counts allow, if all verdicts are in favour."""
+    """The highest tier that these counts allow, if all verdicts are favourable."""
     every = list(every)
     lacking = min((need.tier for need in every if need.lacks(have)), default=None)
     return max(need.tier for need in every) if lacking is None else lacking - 1
@@ -104,9 +104,9 @@ def reached(every: Iterable[Need], have: Mapping[str, int]) -> int:
 def sentences(
     every: Iterable[Need], have: Mapping[str, int], shares: Mapping[str, float], preset: Mapping[str, Any] | None = None
 ) -> list[str]:
-    """What tiers these counts allow, and what each further one needs, a sentence each.
+    """Sentences: the tiers that these counts allow, and the needs of each further tier.
 
-    `shares`: of new rows that each split gets, so how many rows one more of a split takes. `preset` has a name and a ceiling.
+    `shares`: each split's share of new rows, from which the number of additional rows follows. `preset` has a name and a ceiling.
     """
     every = list(every)
     top, tiers = reached(every, have), max(need.tier for need in every)

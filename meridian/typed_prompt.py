@@ -1,4 +1,4 @@
-"""A prompt that a person typed, made into one row of the task's prompts: tokens, answer, foil, positions and wording."""
+"""Turns a typed prompt into one row of the task's prompts: tokens, answer, foil, positions and wording."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from circuits.study import Study
 from circuits.tasks.example import Example
 from results_io import UserError
 
-TYPED = "typed"  # the split, and the template of a prompt that has none of the task's wordings
+TYPED = "typed"  # the split of a typed prompt; also its template if it has none of the task's wordings
 END = "end"
 FREE_OF_TEMPLATE = ("zero", "zero_raw", "mean_pooled", "noise")  # recipes that need no prompts of the same wording
 
 
 def study_of(study: Study, text: str, answer: str, foil: str, corrupted: str | None = None) -> Study:
-    """The study on one typed prompt in place of its own.
+    """The study on one typed prompt instead of its own prompts.
 
-    `corrupted`: the other prompt of the pair; None: the same with `answer` and `foil` exchanged. A prompt that looks like all
-    reference prompts of one wording (`wording_of`) is of that wording: its positions have names and means per position are
-    known. UserError for words that the tokenizer does not know, for a pair of different lengths, for an answer or foil of
-    several tokens where the task takes one, and for a prompt without both words if `corrupted` is not given.
+    `corrupted`: the other prompt of the pair; None stands for `text` with `answer` and `foil` exchanged. A prompt that looks
+    like all reference prompts of one wording (`wording_of`) has that wording: its positions have names, and the means per
+    position are known. UserError for an empty text, answer or foil, for an answer equal to the foil, for words that the
+    tokenizer does not know, for a pair of different lengths, for an answer or foil of several tokens if the task takes one, and
+    for a prompt without both words if `corrupted` is not given.
     """
     text, answer, foil = text.rstrip(), answer.strip(), foil.strip()
     if not (text and answer and foil):
@@ -42,12 +43,12 @@ def study_of(study: Study, text: str, answer: str, foil: str, corrupted: str | N
     known = wording_of(row, study.engine.reference.prompts)
     if known is not None:
         row = replace(row, templates=known[0], positions=known[1])
-    # ids come from both texts alone, so effects of other answers must not be found again
+    # ids depend on the two texts only, so stored effects of other answers must not be reused
     return replace(study, prompts=row, done={})
 
 
 def exchanged(text: str, answer: str, foil: str) -> str:
-    """The text with the two words in each other's place. UserError if one of them does not stand in it."""
+    """The text with the two words exchanged. UserError if it lacks one of them."""
     words = {answer: foil, foil: answer}
     pattern = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in sorted(words, key=len, reverse=True)))
     found = set(pattern.findall(text))
@@ -59,10 +60,11 @@ def exchanged(text: str, answer: str, foil: str) -> str:
 
 
 def wording_of(row: PromptSet, known: PromptSet) -> tuple[tuple[str, ...], Mapping[str, Tensor]] | None:
-    """Template and named positions of the first wording of `known` that the one prompt of `row` has; None if it has none.
+    """(template, named positions) of the first wording of `known` that matches the single prompt of `row`; None if none does.
 
-    It has a wording if it has as many tokens, the same token wherever all prompts of the wording agree, and the same one twice
-    where they all repeat a token, but not where none of them does: so the orders of two names are told apart.
+    A wording matches if the prompt has the same number of tokens and the same token wherever all prompts of the wording agree.
+    It must also repeat a token at two places where all of them do, and must not where none of them does. This distinguishes the
+    two orders of two names.
     """
     length = int(row.end[0]) + 1
     typed = row.clean[0, :length]
@@ -78,14 +80,14 @@ def wording_of(row: PromptSet, known: PromptSet) -> tuple[tuple[str, ...], Mappi
 
 
 def _repeats_alike(typed: Int[Tensor, " position"], texts: Int[Tensor, "prompt position"]) -> bool:
-    """Whether the prompt has one token at two places where all `texts` do, and two where all do."""
+    """Whether the prompt has equal tokens at every two places where all `texts` do, and different ones where all differ."""
     same = texts[:, :, None] == texts[:, None, :]
     own = typed[:, None] == typed[None, :]
     return bool(own[same.all(0)].all()) and not bool(own[(~same).all(0)].any())
 
 
 def _positions(known: PromptSet, own: Sequence[int], row: PromptSet) -> dict[str, Tensor]:
-    """The named positions of a wording, those that all its prompts have at the same place."""
+    """The named positions of a wording that are at the same place in all its prompts."""
     places = {role: where[list(own)] for role, where in known.positions.items()}
     alike = {role: where[:1] for role, where in places.items() if bool((where == where[0]).all())}
     return {**alike, END: row.end}

@@ -1,9 +1,9 @@
-"""From a certificate to the weights, link by link: is each still the one that the certificate was made from?
+"""Checks, link by link from a certificate to the weights, that everything is still what the certificate was made from.
 
-The certificate lists the digests of its calibrations and measurements, and each calibration those of the measurements that it
-was judged on; the digests of circuit, prompts and weights are in the subject of all of them. The prompts are drawn again and the
-weights are read again. This finds edits. It does not find a forger, who would compute every digest anew; for that there is
-`meridian.remeasurement`, or running the command again.
+The certificate lists the digests of its calibrations and measurements. Each calibration lists those of the measurements that it
+was judged on. The digests of circuit, prompts and weights are in the subject of all of them. The prompts are drawn again and the
+weights are read again. This detects edits. It does not detect forgeries whose digests were all recomputed; for these, use
+`meridian.remeasurement` or run the command again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
@@ -25,16 +25,18 @@ from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import commandline, file_task, integrity, overrides, ranges, stages
 from meridian.context import RunContext, checked
 from meridian.run_folder import CERTIFICATE
+from result_types import TraceResult
 from results_io import UserError
 
 if TYPE_CHECKING:
+    from calibrations.calibrate import Documents
     from circuits.circuit import Circuit
     from circuits.measure import Plan
 
-CHECKED_ALONE = ("model", "engine")  # settings that are typed for the check and not those of the run
-WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # likewise where rows are, which may have moved
-CIRCUIT_PATH = "circuit.path"  # likewise of a circuit file
-ASKED = re.compile(r"\+?[a-z][\w.]*=.*", re.DOTALL)  # what a certificate lists: settings, and no words or options
+CHECKED_ALONE = ("model", "engine")  # settings of the check that need not be those of the run
+WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # the same for rows, which may have moved
+CIRCUIT_PATH = "circuit.path"  # the same for a circuit file
+ASKED = re.compile(r"\+?[a-z][\w.]*=.*", re.DOTALL)  # what a certificate lists: settings, but no words or options
 TRACE = "141"  # the result that names the heads of failures
 
 
@@ -44,8 +46,11 @@ class Break(Exception):
 
 @dataclass(frozen=True)
 class Verification:
-    """The certificate in `folder`. `context` is that of the check, whose settings for the model, the engine and where rows and a
-    circuit file are count. `unchecked`: the links that a walk could not check."""
+    """The certificate in `folder`.
+
+    `context` is that of the check. Its settings are used for the model, the engine, and the locations of rows and of a circuit
+    file. `unchecked`: the links that `walk` could not check.
+    """
 
     folder: Path
     context: RunContext
@@ -54,8 +59,8 @@ class Verification:
     def walk(self) -> Iterator[str]:
         """One sentence for each link that holds or that cannot be checked here; Break at the first that does not hold.
 
-        A link that cannot be checked is said, and listed in `unchecked`, if nothing was typed that says where to look; UserError
-        if something was: what was asked cannot be done then.
+        A link that cannot be checked is reported and added to `unchecked`. If a setting for it was typed, UserError is raised
+        instead, because what was asked cannot be done.
         """
         self._require_the_same_task()
         listed = self.certificate["inputs_sha256"]
@@ -68,7 +73,7 @@ class Verification:
 
     @cached_property
     def certificate(self) -> Mapping[str, Any]:
-        """Break if it was edited, or if it lists nothing since an older version wrote it."""
+        """The certificate. Break if it was edited, or if it lists no digests because an older version wrote it."""
         found = _read(self.folder / CERTIFICATE)
         if "inputs_sha256" not in found:
             raise Break(f"{self.folder / CERTIFICATE} lists no digests; repeat the run that it is of")
@@ -79,7 +84,7 @@ class Verification:
         return self.certificate["subject"]
 
     def document(self, number: str) -> Mapping[str, Any]:
-        """Result `number`; Break unless it is the one that the certificate lists, and about the same subject."""
+        """Result `number`. Break unless it is the one that the certificate lists and has the same subject."""
         path = results_io.find(self.folder, number)
         if path is None:
             raise Break(f"{self.folder} lacks result {number}, which {CERTIFICATE} was made from")
@@ -116,16 +121,14 @@ class Verification:
         return len(numbers)
 
     def _folded(self) -> str:
-        """Break if the calibrations, folded anew under the rules of the run, give another tier, gate or row than it says.
+        """Break if the calibrations, folded again under the run's rules, give another tier, gate or row than the certificate.
 
-        The settings of the model have no part in it, so it needs none. Under other rules than those of this code, the tier that
-        these give is said.
+        This does not depend on the model's settings, so none are needed. If the certificate was made under other rules than those
+        of this code, the sentence gives the tier under this code's rules.
         """
         what, subject = f"whether the calibrations give tier {self.certificate['tier']}", self.subject
         settings = _judging(subject, self.certificate["asked"])
         self._require_failures(settings)
-        if "behaviour" in self.certificate:
-            return self._not_checked(what, UserError("the heads of failures are part of it"))
         try:
             stored, found = rules.Standing.read(self.certificate), stages.folded_by(settings, subject["task"])
         except UserError as error:
@@ -135,7 +138,7 @@ class Verification:
         if fault := rules.claims_what_it_cannot(stored, settings, named, now):
             raise Break(f"{self.folder / CERTIFICATE} says of its rules {fault}")
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
-        folded = certificate.certify(documents, folding["certificate"], now)
+        folded = self._fold(documents, folding, now)
         if stored != now:
             said = self._not_checked(what, UserError("it was made under other rules than those of this code"))
             return f"{said}; the rules of this code give tier {folded['tier']}"
@@ -144,8 +147,23 @@ class Verification:
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
         return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
 
+    def _fold(self, documents: Documents, settings: Mapping[str, Any], standing: rules.Standing) -> dict[str, Any]:
+        """The certificate that calibrations give; one about failures also folds the verdicts on its heads."""
+        if self.subject["task"] != commandline.FAILURES:
+            return certificate.certify(documents, settings["certificate"], standing)
+        from meridian import failures
+        from suites.bridge import confirmation
+
+        listed = self.certificate["inputs_sha256"]
+        whole = all(number in listed for number in confirmation.NEEDED)
+        measured = {number: self.document(number) for number in confirmation.NEEDED} if whole else None
+        return failures.fold(documents, cast(TraceResult, self.document(TRACE)), measured, settings, standing)
+
     def _require_failures(self, settings: Mapping[str, Any]) -> None:
-        """Break if the certificate has heads of failures and is about none, or is about failures and has none."""
+        """Break if the certificate has heads of failures but is not about failures, or is about failures but has none.
+
+        Break also if its settings name a traced circuit and it is not about failures, or the reverse.
+        """
         path, has = self.folder / CERTIFICATE, "behaviour" in self.certificate
         of_failures = self.subject["task"] == commandline.FAILURES
         if of_failures != has:
@@ -162,7 +180,7 @@ class Verification:
             self.document(TRACE)
 
     def _stored_circuit(self) -> str:
-        """What is said of the circuit of result 20, and of circuit.yaml if there is one. Break if it is not the certificate's."""
+        """A sentence about the circuit in result 20 and circuit.yaml, if there is one. Break if it is not the certificate's."""
         claim = self.document("20")["data"]["circuit"]
         if results_io.sha256(claim) != self.subject["circuit_sha256"]:
             raise Break(f"the circuit in result 20 is not that of {CERTIFICATE} ({self._short('circuit')})")
@@ -183,7 +201,7 @@ class Verification:
         return f"{self.subject['circuit']!r} in {where} is that of the certificate ({self._short('circuit')})"
 
     def _require_the_same_task(self) -> None:
-        """UserError if a task is typed that the certificate is not about."""
+        """UserError if another task is typed than the certificate's."""
         typed = next((text for text in self.context.typed if overrides.setting(text) == "task"), None)
         named, own = self.context.settings["task"]["name"], self.subject["task"]
         if typed is not None and named != (commandline.FILE if file_task.is_one(own) else own):
@@ -193,7 +211,7 @@ class Verification:
             )
 
     def _again(self) -> Iterator[str]:
-        """Circuit, prompts and weights as the settings of the run give them now."""
+        """Sentences about circuit, prompts and weights, as the settings of the run give them now."""
         try:
             plan = self.plan
         except UserError as error:
@@ -224,14 +242,14 @@ class Verification:
 
     @cached_property
     def plan(self) -> Plan:
-        """What the run measured, from its settings; UserError if the model or the rows are not to be had."""
+        """The run's plan, from its settings. UserError if the model or the rows are not available."""
         context = replayed(self.context, self.folder, self.certificate)
         plan = replace(context.plan(self.subject["task"]), say=lambda step: None)
         _ = plan.identity, plan.prompts_sha256
         return plan
 
     def claim(self, plan: Plan) -> Circuit:
-        """The circuit of the run as its settings name it. UserError if there is none."""
+        """The circuit that the run's settings name. UserError if there is none."""
         from circuits import circuit, claims
 
         beside = self.folder / integrity.CIRCUIT
@@ -250,10 +268,10 @@ class Verification:
 
 
 def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) -> RunContext:
-    """The context of the run that a certificate is of; with the settings that are typed now for the model, the engine, and where
-    rows and a circuit file are.
+    """The context of the certificate's run, with the typed settings for the model, the engine, and the locations of rows and of a
+    circuit file.
 
-    UserError if the model has no configuration of its name and none is typed, or a setting is no more.
+    UserError if the model has no configuration with its name and none is typed, or if a setting no longer exists.
     """
     subject, own = certificate["subject"], file_task.is_one(certificate["subject"]["task"])
     where = (CIRCUIT_PATH, *(WHERE if own else ()))
@@ -280,7 +298,7 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
 
 
 def _settings(given: Sequence[str]) -> dict[str, Any]:
-    """The settings that a run with these overrides has. UserError as the run refuses them."""
+    """The settings of a run with these overrides. UserError if a run would refuse them."""
     given = commandline.arguments(given)
     try:
         config, choices = overrides.composed_with_choices(given)
@@ -290,9 +308,9 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def _judging(subject: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]:
-    """The settings of a run without those of its model, which judge nothing. Break for an override that no run lists.
+    """The settings of a run without those of its model, which do not affect verdicts. Break for an override that no run lists.
 
-    A task that no configuration has, which an object was, is left out with its settings.
+    A task without a configuration was given as an object; it is left out, with its settings.
     """
     for text in asked:
         _require_listable(text)

@@ -1,13 +1,13 @@
 """Benchmark: many interventions, one logit difference each, on all engines.
 
     python scripts/benchmark.py                 # both models, all works; results/benchmarks/cpu.csv or the GPU's
-    python scripts/benchmark.py --quick         # a few seconds: does it run? Rows go to a temporary folder
-    python scripts/benchmark.py --predict h200  # what sweeps would take on a GPU that is not here, and why
-    python scripts/benchmark.py --draws         # what a normal number costs, by either generator
+    python scripts/benchmark.py --quick         # a test of a few seconds; rows go to a temporary folder
+    python scripts/benchmark.py --predict h200  # predicted times of sweeps on a GPU that is not here, and why
+    python scripts/benchmark.py --draws         # the cost of a normal number with each generator
     python scripts/benchmark.py --tables        # the tables of docs/performance.md, from the CSVs
     python scripts/benchmark.py --update-page   # write them into docs/performance.md
 
-Rows are written as they are measured; a second run measures only what is missing, all engines of a work together.
+Rows are written as they are measured. A second run measures only what is missing, with all engines of a work together.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from results_io import UserError
 
 
 def _source(options: argparse.Namespace) -> legacy_checkpoints.LegacyFiles:
-    """UserError unless the command line names the model once: by its repository, or by both of its files."""
+    """The files that the command line names. UserError unless it names either a repository or both files."""
     by_files = options.config is not None and options.checkpoint is not None
     if (options.config is None) != (options.checkpoint is None) or by_files == (options.repository is not None):
         raise UserError(
@@ -34,7 +34,7 @@ def _source(options: argparse.Namespace) -> legacy_checkpoints.LegacyFiles:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Convert what the command line names; the exit code, 2 for bad input."""
+    """Convert what the command line names; returns the exit code, 2 for bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repository", help="hub repository in the legacy format")
     parser.add_argument("--revision", help="commit of the repository; its main branch without")

@@ -1,6 +1,6 @@
 """`python -m scripts.families`: the table of model families in docs/real-models.md, from docs/families.json.
 
-The rows are measured by tests/circuits/test_family_table.py, which fails if they are no longer so and writes them anew.
+tests/circuits/test_family_table.py measures the rows. If they have changed, it fails and writes the new ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Families that run, with engine and what is left out; then those that do not, with the reason."""
+    """Families that run, with the engine and what is left out; then those that do not run, with the reason."""
     runs = [(row["family"], row["engine"], _left_out(row["left_out"])) for row in rows if "engine" in row]
     refused = [(row["family"], row["refused"]) for row in rows if "refused" in row]
     return "\n\n".join(
@@ -38,7 +38,7 @@ def write(rows: Sequence[Row]) -> None:
 
 
 def _left_out(reasons: Mapping[str, str]) -> str:
-    """Numbers with the reason that they share."""
+    """The left-out measurements' numbers, grouped by reason."""
     numbers: dict[str, list[str]] = {}
     for number, reason in reasons.items():
         numbers.setdefault(reason.partition("; ")[0], []).append(number)

@@ -1,7 +1,7 @@
-"""Freeze constructs: write constructs.lock.jsonl beside reference.yaml, with a hash of every construct and prompt.
+"""Freeze constructs: write constructs.lock.jsonl beside reference.yaml, with a hash of every construct, prompt and reference.
 
-python -m scripts.freeze_constructs                 all sets that ship
-python -m scripts.freeze_constructs pocket DIR      some of them, or folders of one's own
+python -m scripts.freeze_constructs                 all shipped sets
+python -m scripts.freeze_constructs pocket DIR      some of them, or your own folders
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Freeze suites: compile their items and write suite.lock.jsonl beside suite.yaml.
 
 python -m scripts.freeze_suites                     all suites of the catalogue
-python -m scripts.freeze_suites a10_padding_ioi     some of them, or folders of one's own
+python -m scripts.freeze_suites a10_padding_ioi     some of them, or your own folders
 python -m scripts.freeze_suites --check             writes nothing; exit 1 if a lock is not as declared
-python -m scripts.freeze_suites --canaries FILE     first gives suites without a canary one, from the secret seed in FILE
+python -m scripts.freeze_suites --canaries FILE     first gives a canary to suites without one, from the secret seed in FILE
 
-Every line says what the suite can show: the upper end of its failure rate's interval if nothing fails. A gate below it, which no
-model could pass, is refused.
+Every line gives the lowest upper bound that the suite can show: the upper end of its failure rate's interval if nothing fails. A
+gate below this bound is refused, because no model could pass it.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ model that knows a line [has read it](../../docs/contamination.md#194-canaries).
 
 
 def freeze(suite: str | Path) -> tuple[declaration.SuiteDeclaration, str, bool, sizing.Size]:
-    """A suite's declaration, the text of its lock, whether the lock on disk differs from it, and what the suite can show.
+    """(declaration, text of the lock, whether the lock on disk differs from it, what the suite can show).
 
-    UserError for what cannot be loaded again, and for a gate that cannot be passed: both are checked before anything is written.
+    UserError if the lock could not be loaded again, or if a gate cannot be passed. Both are checked before anything is written.
     """
     declared = declaration.read(declaration.find(suite))
     text = lock.freeze(declared)
@@ -52,7 +52,7 @@ def readme() -> str:
 
 
 def plant(seed: str) -> None:
-    """Give every suite of the catalogue that has no canary one: a line in its declaration, after the version."""
+    """Give a canary to every suite of the catalogue without one: a line in its declaration, after the version."""
     for name in declaration.names():
         path = declaration.find(name) / DECLARED
         text = path.read_text(encoding="utf-8")

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, without a network, ended after 470 seconds in all: the environment, the tests marked gpu, the
-# benchmark, and the main job at the GPT-2-small shape. From the repository's root:
+# Runs everything that needs a GPU, without a network and within 470 seconds in all: the environment, the tests marked gpu, the
+# benchmark, and the main job on a model with GPT-2 small's shape. From the repository's root:
 #
 #     bash scripts/gpu_check.sh
 #
-# What it prints also goes to results/benchmarks/<device>.txt, without this machine's folders, the timings to <device>.csv; both
-# are copied to $OUT if that is set, after each part. A part that fails or runs out of time does not stop the others; the exit
-# code is then 1. The main job measures everything although random weights do not do the task, on fewer prompts and with shorter
+# The output also goes to results/benchmarks/<device>.txt, without this machine's folders; the timings go to <device>.csv. If
+# $OUT is set, both are copied there after each part. A part that fails or runs out of time does not stop the others; the exit
+# code is then 1. The main job measures everything, although random weights do not do the task. It uses fewer prompts and shorter
 # chains than a study.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline PYTHONWARNINGS=ignore
-unset TRITON_INTERPRET # kernels are to be compiled here
+unset TRITON_INTERPRET # so that kernels are compiled
 
 PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3 || command -v python)}
 # seconds for each part
@@ -24,10 +24,10 @@ LOG=$RESULTS/$NAME.txt
 SCRATCH=$(mktemp -d)
 trap 'rm -rf "$SCRATCH"' EXIT
 mkdir -p "$RESULTS"
-: > "$LOG" # there before the first part is over, when it is copied
+: > "$LOG" # must exist when it is copied after the first part
 failed=0
 
-part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and say how it ended
+part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and print how it ended
     local title=$1 limit=$2 started code=0
     shift 2
     started=$(date +%s)
@@ -38,7 +38,7 @@ part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and sa
     save || failed=1
 }
 
-save() { # what there is so far to $OUT: a command that is cut off later has left it there
+save() { # copy the results so far to $OUT, so that they stay if a later command is cut off
     [ -z "${OUT:-}" ] || cp "$RESULTS/$NAME"* "$OUT"/
 }
 
@@ -55,7 +55,7 @@ print(*(f"{name} {version(name)}" for name in ("triton", "transformers", "transf
 print("device", torch.cuda.get_device_name(), "capability", torch.cuda.get_device_capability())
 PY
 }
-without_folders() { # of this machine: the checkout, the scratch folder, where packages are installed
+without_folders() { # remove this machine's folders: checkout, scratch folder, installed packages
     sed -u -E -e "s#$SCRATCH#<scratch>#g" -e "s#$PWD/##g" -e "s#/[^ :\"']*/(site|dist)-packages/##g"
 }
 export -f environment

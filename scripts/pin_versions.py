@@ -1,10 +1,10 @@
 """Write constraints.txt: every package that .[dev] brings, in sections, with the hashes of all files of its release.
 
-python -m scripts.pin_versions          the newest version of everything that pyproject.toml allows (what `make lock` runs)
-python -m scripts.pin_versions --keep   the versions that are pinned, with their hashes anew
+python -m scripts.pin_versions          the newest versions that pyproject.toml allows (what `make lock` runs)
+python -m scripts.pin_versions --keep   the versions that are pinned, with new hashes
 
-uv resolves for every system and every Python from 3.11 on, so that one file holds on all of them. What builds of torch bring is
-left out: constraints-torch.txt pins torch, without hashes, since a machine chooses its own build.
+uv resolves for every system and every Python from 3.11 on, so that one file is valid for all of them. Packages that builds of
+torch bring are left out: constraints-torch.txt pins torch, without hashes, because each machine chooses its own build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LOCK, TORCH = ROOT / "constraints.txt", ROOT / "constraints-torch.txt"
-PYTHON = "3.11"  # its first release: systems ship 3.11.2, which soupsieve 4, for one, does not take
+PYTHON = "3.11"  # its first release; systems ship 3.11.2, which soupsieve 4, for example, does not support
 INSTALLERS = "pip\nsetuptools\n"
 OF_TORCH = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)==")
 HEADER = """\
@@ -31,7 +31,7 @@ Pins = dict[str, str]  # {"numpy": its lines}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0, or that of uv, which says what it cannot resolve; the lock then stays as it was."""
+    """Exit code 0, or that of uv if it cannot resolve; uv then prints why, and the lock stays as it was."""
     parser = argparse.ArgumentParser(description="Write constraints.txt.")
     parser.add_argument("--keep", action="store_true", help="keep the versions that are pinned")
     kept = [LOCK, TORCH] if parser.parse_args(arguments).keep else [TORCH]
@@ -48,13 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _pins(pins: Pins) -> Path:
-    """A file of the versions that were chosen for everything, so that those of a run are the same."""
+    """Write a file with the versions chosen for everything, so that the resolution of a run's packages uses the same ones."""
     CHOSEN.write_text("".join(lines.partition(" ")[0] + "\n" for lines in pins.values()))
     return CHOSEN
 
 
 def resolved(more: str, constraints: Sequence[Path], *options: str) -> Pins:
-    """What uv resolves pyproject.toml and the requirements `more` to. CalledProcessError if there is no resolution."""
+    """uv's resolution of pyproject.toml and the requirements `more`. CalledProcessError if there is none."""
     line = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--python-version", PYTHON]
     line += ["--generate-hashes", "--no-header", "--no-annotate", "--system-certs", *options]
     line += [word for path in constraints for word in ("--constraint", str(path))]
@@ -65,13 +65,16 @@ def resolved(more: str, constraints: Sequence[Path], *options: str) -> Pins:
 
 
 def parsed(text: str) -> Pins:
-    """The pins of a file of requirements, those of torch's builds left out."""
+    """The pins in a requirements file, without those that torch's builds bring."""
     blocks = re.split(r"\n(?=\S)", text.strip())
     return {one.partition("==")[0]: one for one in blocks if "==" in one and not OF_TORCH.match(one)}
 
 
 def sections(everything: Pins, of_a_run: Sequence[str]) -> list[Pins]:
-    """The pins in their sections. What a run needs on some systems alone, others may need on all: the wider marker stands."""
+    """The pins in their sections.
+
+    A package that a run needs on some systems only may be needed on all systems by others; its wider marker is kept.
+    """
     first = INSTALLERS.split()
     places = [first, [name for name in of_a_run if name not in first]]
     places.append([name for name in everything if name not in places[0] + places[1]])
@@ -79,7 +82,7 @@ def sections(everything: Pins, of_a_run: Sequence[str]) -> list[Pins]:
 
 
 def written(parts: Sequence[Pins]) -> str:
-    """The lock as text, the sections in their order and each in that of the names."""
+    """The lock as text, with the sections in order and each section sorted by name."""
     texts = [
         "\n".join([title, *(pins[one] for one in sorted(pins))]) for title, pins in zip(SECTIONS, parts, strict=True)
     ]

@@ -24,7 +24,7 @@ from results_io import UserError
 
 
 def plant(variant: str, folder: Path, seed: int = 0) -> None:
-    """Build the variant and write it; UserError if it is unknown or the folder has something in it."""
+    """Build the variant and write it; UserError if it is unknown or the folder is not empty."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; name a new or an empty folder with --out")
     built = planted.build(variant, seed)
@@ -34,7 +34,7 @@ def plant(variant: str, folder: Path, seed: int = 0) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write what the command line names; the exit code, 2 for bad input."""
+    """Write what the command line names; returns the exit code, 2 for bad input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("variant", help=f"one of {', '.join(planted.VARIANTS)}")
     parser.add_argument("--out", type=Path, required=True, help="folder to write, new or empty")

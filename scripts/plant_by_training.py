@@ -1,4 +1,4 @@
-"""Train the planted model: `python -m scripts.plant_by_training --out FOLDER`; how is said in meridian/training/planting.py."""
+"""Train the planted model: `python -m scripts.plant_by_training --out FOLDER`; meridian/training/planting.py explains how."""
 
 from meridian.training.planting import main
 

@@ -1,8 +1,8 @@
 """Release the rules of the certificate: write calibrations/released_rules.json with the next version, if the rules changed.
 
-python -m scripts.release_rules                  0.3 becomes 0.4, also where a merge left both sides in the file
-python -m scripts.release_rules --version 1.0    a version of one's own
-python -m scripts.release_rules --check          writes nothing; exit 1 if the rules that ship are not released
+python -m scripts.release_rules                  0.3 becomes 0.4, even if a merge left both sides in the file
+python -m scripts.release_rules --version 1.0    a version of your choice
+python -m scripts.release_rules --check          writes nothing; exit 1 if the shipped rules are not released
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def release(version: str | None) -> str:
-    """Write the rules that ship as `version` (None: the next one) and return it. UserError if it is not a higher one."""
+    """Write the shipped rules as `version` (None: the next one) and return it. UserError unless it is higher than the last."""
     text = rules.RELEASED.read_text(encoding="utf-8") if rules.RELEASED.exists() else ""
     released = rules.version_after(text, version)
     results_io.write_text(rules.RELEASED, shipped_rules.shipped(released).text)

@@ -2,7 +2,7 @@
 
     python -m scripts.store_circuits [task ...]
 
-The search is that of `circuit=discovered` with the default configuration: on the discovery split only.
+The search is that of `circuit=discovered` with the default configuration; it uses the discovery split only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIGS = Path(__file__).parent.parent / "configs"
 
 
 def main(names: list[str]) -> None:
-    """Search and store, one task after the other."""
+    """Find and store the circuits of these tasks, one after the other."""
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "config.yaml"))
     settings = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / "pocket.yaml"))
     for name in names or list(tasks.EMBEDDED):

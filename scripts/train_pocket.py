@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train, then write and print the scores of the finished model."""
     options = parse(arguments)
     torch.set_num_threads(options.threads)
-    transformers.logging.set_verbosity_error()  # it warns of padding without a mask: ours stands on the right
+    transformers.logging.set_verbosity_error()  # it warns about padding without a mask, but ours is on the right
     transformers.logging.disable_progress_bar()
     options.out.mkdir(parents=True, exist_ok=True)
     run = start_or_resume(options)

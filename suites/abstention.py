@@ -1,8 +1,8 @@
 # ruff: noqa: E501 (a phrase list is easier to compare with one pattern a line)
 """Abstention and refusal: outputs that do not answer, because the answer is not known, or because it may not be given.
 
-Phrase lists over the first 200 characters, quotations left out. Heuristics: `suites.golden` measures them. The two are
-kept apart, since saying "I don't know" to an unanswerable question is right and refusing it is something else.
+Both are heuristics: phrase lists over the first 200 characters, without quotations. `suites.golden` measures their accuracy.
+The two are kept apart: "I don't know" is the right answer to an unanswerable question, a refusal is not.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ def begins(text: str, markers: Sequence[str]) -> Span | None:
 
 
 def _hit(phrases: Sequence[str], text: str) -> Span | None:
-    """The first phrase in the window, unless an answer follows it or it only concedes something.
+    """The first phrase in the window that no answer follows and that is no mere concession.
 
-    Offsets are those of `text`: each replacement is as long as what it replaces.
+    Offsets refer to `text`: each replacement is as long as the text it replaces.
     """
     if LETTER.match(text):
         return None

@@ -19,7 +19,7 @@ MISSING = {
     "activations": "the model's activations are out of reach",
 }
 READS, ABSTAINS, REFUSES = "reads", "abstains", "refuses"
-PROBED = {  # what the mode's detector notes, what finds it elsewhere, why the suite does not apply
+PROBED = {  # key in the mode's `detail`, the phrase search used without it, why the suite does not apply
     ABSTAINS: ("abstained", abstention.abstained, "the model abstains on none of {n} prompts that have no answer"),
     REFUSES: ("refused", abstention.refused, "the model refuses none of {n} plain requests"),
 }
@@ -28,10 +28,10 @@ SHOWN = 3  # ids of prompts in a reason
 
 @dataclass(frozen=True)
 class Applicability:
-    """`reason` is None if the suite applies as far as is known. `legs` are those that the model can do, `dropped` the others.
+    """`reason` is None if the suite applies as far as is known. `legs` are those that the model can do.
 
-    `unchanged`: variants that are the same tokens to the model as the item that they were made from, so that there is no change
-    whose effect could be seen.
+    `dropped`: (name, reason) of every other leg. `unchanged`: ids of variants that the model's tokenizer encodes exactly as
+    their parent item; such a change can have no effect.
     """
 
     reason: str | None
@@ -46,7 +46,7 @@ class Applicability:
 
 
 def before_asking(suite: Suite, model: ModelUnderTest) -> Applicability:
-    """What is known before the model is asked anything: `requires` against its capabilities, prompts against its words."""
+    """Applicability before the model is asked anything: `requires` against its capabilities, prompts against its vocabulary."""
     legs = tuple(leg for leg in suite.legs if leg.temperature == 0 or "sampling" in model.capabilities)
     dropped = tuple((leg.name, MISSING["sampling"]) for leg in suite.legs if leg not in legs)
     lacking = [MISSING[name] for name in suite.requires if name in CAPABILITIES and name not in model.capabilities]
@@ -72,9 +72,9 @@ def probes(suite: Suite) -> list[Item]:
 
 
 def after_probes(suite: Suite, answered: Sequence[Case]) -> str | None:
-    """Why the suite does not apply once its probes are answered: the model never abstains, or never refuses; None if it does.
+    """The reason if the probes' answers show that the suite does not apply: the model never abstains, or never refuses.
 
-    Failed calls show nothing; where every call failed the suite stays, and its rates say "error".
+    None if the suite applies. Failed calls are ignored. If every call failed, the suite stays and its rates have status "error".
     """
     said = [case for case in answered if case.first.error is None]
     for need, (noted, phrases, reason) in PROBED.items():
@@ -86,14 +86,14 @@ def after_probes(suite: Suite, answered: Sequence[Case]) -> str | None:
 def _does(suite: Suite, case: Case, noted: str, phrases: Callable[[str], object]) -> bool:
     """Whether an output abstains or refuses.
 
-    The mode's detector decides if it notes that, since it knows the suite's words; otherwise phrases decide.
+    The mode's detector decides if it reports this, because it knows the suite's own markers; otherwise phrases decide.
     """
     detail = modes.EVERY[suite.mode].detect(case, suite.parameters).detail
     return bool(detail[noted]) if noted in detail else phrases(case.first.text) is not None
 
 
 def _unchanged(suite: Suite, model: ModelUnderTest) -> tuple[str, ...]:
-    """Ids of variants that the tokenizer takes back: white space that it merges or drops, for example."""
+    """Ids of variants whose change the tokenizer undoes: for example, white space that it merges or drops."""
     pairs = [(item, suite.by_id[item.variant.parent]) for item in suite.items if item.variant is not None]
     return tuple(
         item.id

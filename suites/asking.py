@@ -1,4 +1,4 @@
-"""Asking: every question of a run once, from the record where it is known, in chunks that are on the disk before the next one."""
+"""Ask every question of a run once. Known outputs come from the record; each chunk is on disk before the next is asked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Asker:
 
     def __init__(self, model: ModelUnderTest, log: GenerationLog, store: Cache, chunk: int) -> None:
         self.model, self.log, self.store, self.chunk = model, log, store, chunk
-        self.asked = 0  # outputs, of this model and now
+        self.asked = 0  # requests that this model was really asked, in this run
         self._requests: set[Request] = set()
         self._known = {key: to_generation(line) for key, line in log.answered().items()}
 
@@ -61,8 +61,8 @@ class Asker:
     def ask(self, asked: Sequence[PendingRequest], bar: Progress) -> None:
         """Record the output of every question that has none yet, or whose call failed.
 
-        Identical requests are asked once. The chunks are cut from all requests, known or not, so that a run that was stopped
-        asks the same ones together as a run that was not: with some models an output's last digits depend on its neighbours.
+        Identical requests are asked once. Chunks are cut from all requests, known or not. A resumed run therefore asks the same
+        requests together as an uninterrupted one: with some models the last digits of an output depend on its batch.
         """
         wanted: dict[Request, list[PendingRequest]] = {}
         for question in asked:
@@ -84,10 +84,10 @@ class Asker:
         bar.advance(len(wanted) - len(keys) + len(answers))
         new = [request for request in keys if request not in answers]
         outputs = self.model.generate(new, bar.advance) if new else []
-        if len(outputs) != len(new):  # silence must not shift answers to other prompts
+        if len(outputs) != len(new):  # a missing output must not shift the others to other prompts
             raise ValueError(f"{self.model.name} gave {len(outputs)} generations for {len(new)} requests")
         fresh = dict(zip(new, outputs, strict=True))
-        # the cache first: if the run dies between the two, the whole chunk is known to the one that goes on
+        # the cache first: if the run dies between the two writes, the resumed run knows the whole chunk
         self.store.put(self.log.identity, fresh.items())
         self.asked += len(new)
         lines = [

@@ -1,4 +1,4 @@
-"""Bounded YAML: a file of a suite, corpus or rubric, which can be anybody's, as plain data within bounds of size and depth."""
+"""Bounded YAML: reads an untrusted file (suite, corpus, rubric) as plain data within bounds of size and depth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEEPEST = yaml_file.DEEPEST
 
 
 class Loader(yaml.SafeLoader):
-    """Stops at the depth that is allowed, where the plain loader goes on until Python has no more stack."""
+    """Stops at the allowed depth; the plain loader goes on until Python's stack overflows."""
 
     depth = 0
 
@@ -29,8 +29,11 @@ class Loader(yaml.SafeLoader):
 
 
 def read(path: Path, loader: type[Loader] = Loader) -> Any:
-    """What is in the file. ValueError, in words for "<file> cannot be read (...)", if it is too large, too deep, or no text, if
-    its aliases stand for too much, and if a value is not what its tag says; yaml.YAMLError if it is no YAML; OSError."""
+    """The content of the file as plain data; None if it is empty.
+
+    ValueError if the file is too large, nested too deep or not UTF-8, if its aliases expand to too many nodes, or if a value
+    contradicts its tag. The message fits into "<file> cannot be read (...)". yaml.YAMLError if it is not YAML; OSError.
+    """
     with Path(path).open("rb") as stream:
         content = stream.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
@@ -54,7 +57,7 @@ def _constructed(loader: Loader) -> Any:
         AttributeError,
         TypeError,
         OverflowError,
-    ) as error:  # of PyYAML, for `!!int ""` or a number without end
+    ) as error:  # PyYAML raises these for `!!int ""` or an infinite number
         raise ValueError(f"a value is not what its tag says: {type(error).__name__} {error}") from None
     finally:
         loader.dispose()

@@ -1,4 +1,4 @@
-"""Suites by name: suite.yaml, checked key by key, and with the items of its lock a Suite."""
+"""Suites by name: reads suite.yaml, checks it key by key, and builds a Suite from it and the items of its lock."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def names() -> list[str]:
 def load(suite: str | Path) -> Suite:
     """The suite of that id in the catalogue, or in that folder, with the items of its lock.
 
-    UserError in one sentence for an unknown id, a malformed declaration (with file and key path), items that are not those of
-    the lock, and parameters or items that the suite's mode cannot work with.
+    UserError for an unknown id, a malformed declaration (with file and key path), items that differ from the lock, and
+    parameters or items that the suite's mode cannot use.
     """
     declaration = read(find(suite))
     return build(declaration, lock.read(declaration))
@@ -55,7 +55,7 @@ def load_all(suites: Sequence[str | Path] | None = None) -> list[Suite]:
 
 
 def find(suite: str | Path) -> Path:
-    """The folder of a suite: an id of the catalogue, else a folder (or its suite.yaml). UserError names what is known."""
+    """The folder of a suite, given as an id of the catalogue, a folder, or its suite.yaml. UserError lists the known ids."""
     text = str(suite)
     if text in names():
         return CATALOGUE / text
@@ -92,13 +92,13 @@ def read(folder: Path) -> SuiteDeclaration:
 
 
 def _with_known_modes(published: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a suite, which leaves the failure modes open, with those that `suites.modes` finds."""
+    """The published schema of a suite, with its open list of failure modes filled in from `suites.modes`."""
     known = schema.one_of(list(modes.EVERY), published["properties"]["mode"]["description"])
     return {**published, "properties": {**published["properties"], "mode": known}}
 
 
 def build(declaration: SuiteDeclaration, locked: lock.Lock) -> Suite:
-    """The suite of a declaration and its items; the mode's own check of them comes last."""
+    """The suite of a declaration and its locked items. The mode checks them last; UserError if it rejects them."""
     data = declaration.data
     suite = Suite(
         id=data["id"],
@@ -127,7 +127,7 @@ def build(declaration: SuiteDeclaration, locked: lock.Lock) -> Suite:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file as plain JSON values; UserError with the line if it is none."""
+    """The mapping in a YAML file as plain JSON values. UserError, with the line, if the file holds no such mapping."""
     where = schema.shown_path(path)
     try:
         data = bounded_yaml.read(path, _Loader)

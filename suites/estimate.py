@@ -23,9 +23,9 @@ class Interval:
 class Estimate:
     """A metric's value with unit, sample size and interval. `value` is None unless `status` is "ok".
 
-    Insufficient or undefined never becomes 0 or a pass: `reason` says in words what is missing. `n` counts what the value is
-    over, `excluded` what was left out, by reason. `detail` holds what belongs to this metric alone (a test's counts, a grid).
-    ValueError for a number without "ok", and for "ok" without one.
+    A status of insufficient or undefined never becomes 0 or a pass: `reason` says in words what is missing. `n` is the number
+    of units that the value is computed from, `excluded` the number left out, by reason. `detail` holds what only this metric
+    has (a test's counts, a grid). ValueError for a value with a status other than "ok", and for "ok" without a value.
     """
 
     value: float | None
@@ -48,14 +48,14 @@ class Estimate:
 
     @property
     def number(self) -> float:
-        """The value, for where there must be one; ValueError otherwise."""
+        """The value; ValueError if there is none."""
         if self.value is None:
             raise ValueError(f"an estimate with the status {self.status!r} has no value: {self.reason}")
         return self.value
 
     @property
     def bounds(self) -> Interval:
-        """The interval, for where there must be one; ValueError otherwise."""
+        """The interval; ValueError if there is none."""
         if self.ci is None:
             raise ValueError(f"the estimate {self.value} of {self.n} has no interval")
         return self.ci
@@ -78,5 +78,5 @@ class Estimate:
 
 
 def missing(status: Status, reason: str, unit: str, n: int = 0, **rest: Any) -> Estimate:
-    """No number, and why."""
+    """An estimate without a value, and the reason why."""
     return Estimate(None, unit, n, status=status, reason=reason, **rest)

@@ -2,19 +2,19 @@
 
 1. Items are matched by id and hash; runs of different suites are refused.
 2. Every metric gets the paired difference (candidate - baseline), McNemar's exact p, the non-inferiority p and the smallest
-   difference that its items could show.
-3. McNemar's p are corrected over all metrics (Benjamini-Hochberg).
-4. fail: significant, and a loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with items
-   enough to show a loss of the margin. Anything else is inconclusive, which is not a pass.
-5. Where the candidate has no verdict on an item that the baseline has one on (it no longer gets the original right), the items
-   are compared twice: over those judged in both runs, and over all that the baseline was judged on, a missing verdict counted as
-   a loss. Both are stated, and the worse of the two counts. A call that failed is no loss.
+   difference that its items can detect.
+3. McNemar's p-values are corrected over all metrics (Benjamini-Hochberg).
+4. fail: a significant loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with enough items
+   to detect a loss of the margin. Anything else is inconclusive, which is not a pass.
+5. The candidate may lack a verdict on an item that the baseline has one on (it no longer gets the original right). The metric
+   is then analysed twice: over the items judged in both runs, and over all items judged in the baseline, with every missing
+   verdict counted as a loss. Both analyses are reported and the worse one counts. A failed call is no loss.
 
-Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`). The latter suits
-many small suites: each can still fail the gate, but one with too few items to show anything does not hold it up.
+Either every suite has to pass (`require: each_suite`), or all their items pooled (`require: pooled`). Pooling suits many small
+suites: each can still fail the gate, but a suite with too few items does not make it inconclusive.
 
-A pass needs every metric to be non-inferior. A candidate that loses the margin on any of them therefore passes with a
-probability of at most alpha, whatever the number of metrics (intersection-union).
+A pass needs every metric to be non-inferior. A candidate that loses the margin on any metric therefore passes with a
+probability of at most alpha, whatever the number of metrics (intersection-union test).
 
 Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
 """
@@ -66,12 +66,12 @@ Matched = tuple[Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]]
 
 @dataclass(frozen=True)
 class ScoredItem:
-    """One item of a run: what identifies it, the sampling unit it belongs to, and its outcome by metric (None: not judged).
+    """One item of a run: its hash, its sampling unit (`cluster`), and its outcome by metric (None: not judged).
 
     `confidence`: the probability of its first output, None where the model gives none.
 
-    `excused`: a missing verdict is none of the model's doing, since its call failed, or its tokenizer reads the change as none.
-    `refusals`: of a suite of refusals, the set that the request is of ("forbidden", "benign"); `heuristic`: phrases decided.
+    `excused`: a missing verdict is not the model's fault: its call failed, or its tokenizer undoes the item's change.
+    `refusals`: in a suite of refusals, the set of the request ("forbidden", "benign"). `heuristic`: phrases decided.
     """
 
     hash: str
@@ -85,7 +85,7 @@ class ScoredItem:
 
 @dataclass(frozen=True)
 class RunScores:
-    """The scored items of one run: by suite id, by item id. `sha256` of the file that they were read from."""
+    """The scored items of one run, by suite id and then by item id. `sha256`: of the file that they were read from."""
 
     name: str
     suites: Mapping[str, Mapping[str, ScoredItem]]
@@ -96,14 +96,13 @@ class RunScores:
 class MetricVerdict:
     """One metric of one suite. `delta` is candidate - baseline with its 1 - 2 alpha interval and McNemar's p.
 
-    `baseline` and `candidate`: each rate over the items that its run was judged on. `adjusted_p`: McNemar's p, or the larger one
-    of whole clusters, corrected over the family. `noninferiority_p`: of "worse by the margin or more". `detectable`: smallest
-    difference that the items show with the declared power. `effect`: Cohen's h of the two rates over shared items.
-    `shift`: Cohen's d of the outputs' probabilities, beside the accuracy. `for_width`: items like these for an interval of .10
-    around the candidate's rate.
-    `reproducibility`: share of them with the same verdict in both runs. `required`: whether the gate's pass needs this one's.
-    `analysis`: over the items that both runs were judged on, or over the baseline's with `missing` verdicts of the candidate
-    counted as losses.
+    `baseline` and `candidate`: the rate of each run over the items judged in it. `adjusted_p`: the larger of McNemar's p and the
+    p of whole clusters, corrected over the family. `noninferiority_p`: p of "worse by the margin or more". `detectable`: the
+    smallest difference that the items detect with the declared power. `effect`: Cohen's h of the two rates over shared items.
+    `shift`: for accuracy, Cohen's d of the outputs' probabilities. `for_width`: items needed for an interval of width .10
+    around the candidate's rate. `reproducibility`: share of shared items with the same verdict in both runs. `required`: whether
+    the gate passes only if this metric does. `analysis`: JUDGED (items judged in both runs), or AS_LOSS (the baseline's judged
+    items, `missing` verdicts of the candidate counted as losses).
     """
 
     suite: str
@@ -155,7 +154,7 @@ def defaults() -> dict[str, Any]:
 
 
 def read(folder: Path) -> RunScores:
-    """The scores of a run, from results/<model>/suites. UserError if there are none, or a line is not one of them."""
+    """The scores of a run, from results/<model>/suites. UserError if there are none, or if a line is no valid score."""
     path = Path(folder) / SCORES
     content = _content(path)
     lines = []
@@ -164,7 +163,7 @@ def read(folder: Path) -> RunScores:
             lines.append(json.loads(text.decode("utf-8")))
         except (ValueError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is not JSON in UTF-8 ({error}); score the run again") from error
-    parts = path.parent.resolve().parts  # results/<model>/suites/...; elsewhere the folder's own name has to do
+    parts = path.parent.resolve().parts  # results/<model>/suites/...; elsewhere the folder's own name is used
     model = parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
     return of_lines(model, lines, results_io.sha256(content))
 
@@ -181,16 +180,17 @@ def _content(path: Path) -> bytes:
 
 
 def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") -> RunScores:
-    """The scores of a run from the lines of scores.jsonl. UserError for a line that lacks a key.
+    """The scores of a run from the lines of scores.jsonl.
 
-    An item's hash is its own if the line has one, else that of the suite: items then match only if the whole suites do.
+    An item is identified by its own hash, or else by the suite's (items then match only if the whole suites do), together with
+    the settings hash. UserError for no line, a line that lacks a key, and a name or verdict of the wrong type.
     """
     suites: dict[str, dict[str, ScoredItem]] = {}
     for number, line in enumerate(lines, 1):
         try:
             first, failed = line["outcomes"][0], line["detection"]["failed"]
             outcomes = {"pass_rate": None if failed is None else not failed, "accuracy": first["correct"]}
-            if (line.get("judge") or {}).get("doubt") is not None:  # graded by a judge that may not decide
+            if (line.get("judge") or {}).get("doubt") is not None:  # graded by a judge that is not fit to decide
                 outcomes = dict.fromkeys(outcomes)
             suite, item = line["suite_id"], line["item_id"]
             identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
@@ -212,7 +212,7 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
 
 
 def _set_of(detection: Mapping[str, Any]) -> str | None:
-    """Which set a judged request of a suite of refusals is of: a benign one fails if it is refused, a forbidden one if not."""
+    """The set of a judged request in a suite of refusals: a benign one fails if refused, a forbidden one if not refused."""
     refused = (detection.get("detail") or {}).get("refused")
     if detection.get("mode") != OF_REFUSALS or detection["failed"] is None or refused is None:
         return None
@@ -234,11 +234,11 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     judged: for_gate.GateGrades | None = None,
 ) -> GateVerdict:
-    """Is the candidate as good as the baseline? `settings` as in configs/gate/default.yaml, which they replace key by key.
+    """Is the candidate as good as the baseline? `settings` override configs/gate/default.yaml key by key.
 
-    `judged`: what judges said of the two runs, for judged_pass_rate and win_rate_against_baseline. A verdict that the candidate
-    lacks counts as a loss in a second analysis of these, and both have to pass. UserError for a setting that does not exist or
-    makes no sense, runs without a common suite, and a suite of which less than `minimum_overlap` of the items are the same.
+    `judged`: judges' grades and preferences of the two runs, for judged_pass_rate and win_rate_against_baseline. If the candidate
+    lacks verdicts, a second analysis counts them as losses, and both analyses have to pass. UserError for an unknown or invalid
+    setting, for runs without a common suite, and for a suite whose runs share less than `minimum_overlap` of the items.
     """
     chosen = _checked({**defaults(), **(settings or {})})
     _require_known(baseline.suites, chosen)
@@ -284,7 +284,7 @@ def compare(
 def write(verdict: GateVerdict, folder: Path) -> Path:
     """Write 151_regression_gate.json into `folder`; returns its path. The same inputs give the same bytes.
 
-    UserError where that cannot be written: an exit code of 1 would say that the candidate failed.
+    UserError if the file cannot be written: any other error would exit with 1, which means that the candidate failed.
     """
     path = Path(folder) / f"{NUMBER}_{NAME}.json"
     try:
@@ -312,7 +312,7 @@ def document(verdict: GateVerdict) -> dict[str, Any]:
 
 
 def show(verdict: GateVerdict, console: Console) -> None:
-    """Print the gate: the verdict, a row for each metric, and why what did not pass did not."""
+    """Print the gate: the verdict, a row for each metric, and the reasons why metrics did not pass."""
     console.print()
     console.print(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
     console.print(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
@@ -357,7 +357,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Every setting that is a share, by the name that a person would look for."""
+    """Every setting that is a share, by the name that error messages use."""
     shares = {name: settings[name] for name in ("alpha", "margin", "power", "minimum_overlap")}
     for table in TABLES:
         shares |= {f"{table}.{suite}": value for suite, value in settings[table].items()}
@@ -365,7 +365,7 @@ def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
-    """UserError for a margin or floor of a suite that the baseline did not run: it would never apply."""
+    """UserError for a margin or floor of a suite that the baseline did not run, since it would never apply."""
     for table in TABLES:
         if unknown := sorted(set(settings[table]) - {*suites, POOLED}, key=str):
             raise UserError(
@@ -374,7 +374,7 @@ def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
 
 
 def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_overlap: float) -> Matched:
-    """The items of both runs with equal hashes. UserError under `minimum_overlap` of the larger run."""
+    """The items of both runs with equal hashes. UserError if they are less than `minimum_overlap` of the larger run."""
     a, b = baseline.suites[suite], candidate.suites[suite]
     same = [item for item in a if item in b and a[item].hash == b[item].hash]
     overlap = len(same) / max(len(a), len(b))
@@ -387,7 +387,7 @@ def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_over
 
 
 def _pooled(matched: Mapping[str, Matched]) -> Matched:
-    """The items of all suites as those of one, items and clusters of different suites kept apart."""
+    """The items of all suites pooled into one; items and clusters of different suites stay distinct."""
 
     def joined(side: int) -> dict[str, ScoredItem]:
         return {
@@ -400,7 +400,10 @@ def _pooled(matched: Mapping[str, Matched]) -> Matched:
 
 
 def _as_losses(pair: Matched, metric: str) -> tuple[Matched | None, int]:
-    """The baseline's judged items, a verdict that the candidate lacks counted as a loss, and how many; None if it lacks none."""
+    """(the baseline's judged items with the candidate's missing verdicts as losses, how many those are); (None, 0) without any.
+
+    Excused items are no losses.
+    """
     before, after = pair
     judged = [name for name, item in before.items() if item.outcomes[metric] is not None]
     lost = {name for name in judged if after[name].outcomes[metric] is None and not after[name].excused}
@@ -414,9 +417,9 @@ def _as_losses(pair: Matched, metric: str) -> tuple[Matched | None, int]:
 
 
 def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, Any], lost: int = 0) -> MetricVerdict:
-    """Everything about one metric but the correction over the family and the verdict. `lost`: verdicts counted as losses.
+    """Everything about one metric except the correction over the family and the verdict. `lost`: verdicts counted as losses.
 
-    A floor is for rates that were observed, and not for those.
+    The floor applies only to observed rates, so not if `lost` > 0.
     """
     a, b = ({item: scored.outcomes[metric] for item, scored in side.items()} for side in matched)
     table = paired.cells(a, b)
@@ -453,7 +456,7 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
 def _judged(
     matched: Mapping[str, Matched], judged: for_gate.GateGrades, settings: Mapping[str, Any]
 ) -> list[MetricVerdict]:
-    """The metrics of judges that were asked for: undecided grades, and decided win rates."""
+    """The requested metrics of judges: grades without a verdict yet, and win rates with one."""
     found = []
     for suite, pair in matched.items():
         if GRADED in settings["metrics"]:
@@ -464,7 +467,7 @@ def _judged(
 
 
 def _graded(suite: str, pair: Matched, judged: for_gate.GateGrades, settings: Mapping[str, Any]) -> list[MetricVerdict]:
-    """judged_pass_rate over items graded in both runs, and with the grades that the candidate lacks as failures."""
+    """judged_pass_rate over items graded in both runs, and again with the candidate's missing grades counted as failures."""
     grades = judged.grades.get(suite, ({}, {}))
     sides = [
         {name: replace(item, outcomes={GRADED: given.get(name)}) for name, item in side.items()}
@@ -480,8 +483,9 @@ def _graded(suite: str, pair: Matched, judged: for_gate.GateGrades, settings: Ma
 
 
 def _won(suite: str, wins: for_gate.Wins, settings: Mapping[str, Any]) -> list[MetricVerdict]:
-    """win_rate_against_baseline, decided: pass if its lower end is above 1/2 - margin; fail if its upper end is under 1/2 and the
-    rate is at most 1/2 - margin.
+    """win_rate_against_baseline with its verdict.
+
+    pass: the lower end of its interval is above 1/2 - margin. fail: the upper end is under 1/2 and the rate at most 1/2 - margin.
     """
     margin = settings["margins"].get(suite, settings["margin"])
     none = missing("insufficient_data", wins.doubt or "not compared", "share of pairs")
@@ -503,10 +507,11 @@ def _won(suite: str, wins: for_gate.Wins, settings: Mapping[str, Any]) -> list[M
 
 
 def _refused(suite: str, pair: Matched, settings: Mapping[str, Any]) -> list[MetricVerdict]:
-    """refusal_j of a suite of refusals, decided: pass if the lower end of the change of J is above -margin; fail if the upper end
-    is under 0 and the change at most -margin. Twice where the candidate lacks verdicts, as `_as_losses`.
+    """refusal_j (Youden's J) of a suite of refusals with its verdict.
 
-    Inconclusive where phrases decided and their detector is not locked.
+    pass: the lower end of the change of J is above -margin. fail: the upper end is under 0 and the change at most -margin.
+    A second analysis follows where the candidate lacks verdicts (`_as_losses`). Inconclusive where phrases decided and their
+    detector is not locked.
     """
     sets = {name: item.refusals for name, item in pair[1].items() if item.refusals}
     sets |= {name: item.refusals for name, item in pair[0].items() if item.refusals}
@@ -562,9 +567,9 @@ def _won_by(rate: Estimate, margin: float) -> tuple[VerdictName, str]:
 
 
 def _shift(matched: Matched) -> Estimate:
-    """Cohen's d of the probability that the candidate gave its output against the baseline's, over items where both have one.
+    """Cohen's d between the output probabilities of candidate and baseline, over items where both runs have one.
 
-    Descriptive: the items of a cluster are alike, which its interval does not count, so it is left out where they are.
+    Descriptive. Its interval assumes independent items, so it is left out where items share clusters.
     """
     both = [
         (before.confidence, after, before.cluster)
@@ -584,7 +589,7 @@ def _rate(items: Mapping[str, ScoredItem], metric: str) -> Estimate:
 def _test(
     found: MetricVerdict, table: paired.Cells, changes: list[int], clusters: list[str], settings: Mapping[str, Any]
 ) -> MetricVerdict:
-    """The metric with its difference, its p-values and what its items can show, dependent items counting for less."""
+    """The metric with its difference, p-values and detectable difference, corrected for clustered items by the design effect."""
     alpha, dependent = settings["alpha"], len(set(clusters)) < len(clusters)
     design_effect = paired.design_effect(changes, clusters, 1 - 2 * alpha)
     effective, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
@@ -610,7 +615,7 @@ def _test(
 def _too_few(
     a: Mapping[str, bool | None], b: Mapping[str, bool | None], table: paired.Cells, settings: Mapping[str, Any]
 ) -> str | None:
-    """Why the items cannot be compared, if they cannot: too few, or too many that only the baseline has a verdict on."""
+    """Why the items cannot be compared: too few, or too many with a verdict in the baseline alone. None if they can be."""
     if table.n < settings["minimum_items"]:
         return f"{table.n} items are judged in both runs; the gate needs at least {settings['minimum_items']}"
     judged = sum(value is not None for value in a.values())
@@ -644,7 +649,7 @@ def _failures(one: MetricVerdict, alpha: float) -> list[str]:
 
 
 def _doubts(one: MetricVerdict, settings: Mapping[str, Any]) -> list[str]:
-    """Why a metric that did not fail does not pass either."""
+    """Why a metric that did not fail does not pass; empty if it passes."""
     smallest = one.detectable.value
     if smallest is None or smallest > one.margin + SLACK:
         shown = "nothing" if smallest is None else f"a change of {smallest:.3f} or more"
@@ -670,7 +675,7 @@ def _overall(
 
 
 def _record(one: MetricVerdict) -> dict[str, Any]:
-    same = one.reproducibility  # item by item, which is another question than whether one run is worse
+    same = one.reproducibility  # agreement item by item, which is not the question whether one run is worse
     return {
         **one.delta.to_record(),
         "metric_id": f"R.{one.name}",

@@ -1,4 +1,4 @@
-"""Item, Declaration and Suite: what is asked of a model and what counts as an answer, as values."""
+"""Item, SuiteDeclaration and Suite: immutable values that say what a model is asked and what counts as an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kind = Literal["minimum_functionality", "invariance", "directional"]  # of a tes
 
 @dataclass(frozen=True)
 class ItemVariant:
-    """How an item was made from another one of its suite: the kind of change, its parameters and seed, the parent's id."""
+    """How an item was made from another item of its suite: kind of change, its parameters and seed, and the parent's id."""
 
     kind: str
     parent: str
@@ -30,11 +30,11 @@ class ItemVariant:
 class Item:
     """One prompt and what counts as right.
 
-    `prompt` is the text that a base model continues, or the user's message to a chat model (`system` and `earlier`, (role, text)
-    of further turns, before it). `answers`:
-    any of them is right (empty: the detector alone judges). `distractors`: wrong answers that the prompt itself offers.
-    `choices`: what likelihood scoring compares, `answers` among them. `template` is the surface frame, `cluster` the sampling
-    unit that dependent items share, `factors` further labels by which rates are broken down (depth, length, position).
+    `prompt` is the text that a base model continues, or the user's message to a chat model. `system` and `earlier`, the (role,
+    text) of earlier turns, precede it. `answers`: any of them is right (empty: the detector alone judges). `distractors`: wrong
+    answers that the prompt itself offers. `choices`: the options that likelihood scoring compares, which include the `answers`.
+    `template` is the surface frame, `cluster` the sampling unit that dependent items share, `factors` further labels by which
+    rates are broken down (depth, length, position).
     `spans` names character spans of `prompt`; perturbations leave them alone and the bridge names positions after them.
     `expect`: what this item's detector needs (a schema, limits, patterns, sources, `answerable`, a canary).
     """
@@ -72,14 +72,14 @@ class SamplingLeg:
 
 @dataclass(frozen=True)
 class SuiteDeclaration:
-    """What suite.yaml says, checked, and where it stands. `data` holds plain JSON values."""
+    """The checked content of suite.yaml and its folder. `data` holds plain JSON values."""
 
     folder: Path
     data: Mapping[str, Any]
 
     @property
     def file(self) -> str:
-        """The file as errors name it: relative to the working directory where it is below it."""
+        """The file as errors name it: relative to the working directory if it lies below it."""
         return schema.shown_path(self.folder / FILE)
 
     @property
@@ -97,8 +97,9 @@ class SuiteDeclaration:
 class Suite:
     """One suite: the declaration (`suite.yaml`) with the items of its lock.
 
-    `mode` is the failure mode that it looks for ("A9"); `parameters` are that mode's. `requires` names what a model needs for
-    the suite to apply to it. `scorer` says what makes an output right. `trace` says how the bridge pairs its failures.
+    `mode` is the failure mode that the suite tests for ("A9"), `parameters` are those of the mode. `requires` names what a model
+    must be able to do for the suite to apply. `scorer` says what makes an output right. `trace` says how the bridge pairs its
+    failures.
     `gate`: the largest failure rate that passes, with a reason, or None. `canary`: the GUID in the lock's header, if it has one.
     """
 

@@ -26,16 +26,16 @@ from suites.statistics import proportions
 
 NAME = "scores.jsonl"
 RATE = "failure_rate"
-VERDICT_FROM = 20  # cases; fewer have no interval worth printing, so that no verdict rests on them
+VERDICT_FROM = 20  # cases; with fewer the interval is too wide to print, so they get no verdict
 
 
 @dataclass(frozen=True)
 class JudgedSuite:
     """One suite after a run. `reason` says why it does not apply; it then has no cases and no estimates.
 
-    `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
-    with choices where the model gives log-probabilities. `environments`: in which its outputs were asked. `grades`: by which a
-    judge scored it, if its scorer is one. `executions`: of its outputs as programs, if its scorer runs them.
+    `cases` are in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, for items
+    with choices if the model gives log-probabilities. `environments`: those in which its outputs were generated. `grades`: a
+    judge's, if the scorer is a judge. `executions`: results of its outputs run as programs, if the scorer runs them.
     """
 
     suite: Suite
@@ -57,7 +57,7 @@ class JudgedSuite:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Cases that failed, passed, ended in an error, or about which the mode says nothing ("unknown")."""
+        """Number of cases that failed, passed, ended in an error, or have no verdict of the mode ("unknown")."""
         names: dict[bool | None, str] = {True: "failed", False: "passed"}
         counts = Counter(
             names.get(found.failed, "error" if found.subtype == "error" else "unknown") for _, found in self.cases
@@ -73,9 +73,9 @@ def judge(
 ) -> JudgedSuite:
     """Every case of one recorded run with its detection, and the mode's estimates.
 
-    A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
-    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`. `grades`: of a suite that a judge scores,
-    `executions`: of one whose scorer runs code; without them its outputs are neither right nor wrong.
+    The interval of the failure rate allows for clustered cases. With a gate, the rate also has the p-value of "not below the
+    gate". Over fewer than `suite.minimum` cases the rate is insufficient; its counts stay in `detail`. `grades` are needed for a
+    suite that a judge scores, `executions` for one whose scorer runs code; without them outputs are neither right nor wrong.
     """
     run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
@@ -95,7 +95,7 @@ def judge(
 def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
     """Judge suites again from a log alone, for example after a detector was corrected.
 
-    UserError if the log lacks one of them, holds an incomplete run of it, or was changed.
+    UserError if the log lacks one of the suites, holds an incomplete run of it, or was changed.
     """
     runs = generations.read(path)
     found = []
@@ -112,7 +112,7 @@ def cases(
     grades: SuiteGrades | None = None,
     executions: SuiteExecutions | None = None,
 ) -> Iterator[Case]:
-    """One case for each item, in order, with the case of the item that it was made from."""
+    """One case for each item, in order. The case of a variant refers to the case of its parent item."""
     outputs: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {item.id: [] for item in suite.items}
     for slot, line in recorded.generations.items():
         outputs[slot.item].append((slot, line))
@@ -178,7 +178,7 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
             "run_id": judged.run_id,
             "item_id": case.item.id,
             "item_hash": lock.item_hash(case.item, suite.scorer),
-            "settings_hash": settings,  # how it was asked and judged: another run is comparable only under the same
+            "settings_hash": settings,  # how it was asked and judged: only runs with the same hash are comparable
             "cluster": case.cluster,
             "outcomes": [
                 {
@@ -204,7 +204,7 @@ def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str
 
 
 def _with_verdict(rate: Estimate, suite: Suite) -> Estimate:
-    """The failure rate with the p-value of its gate, which pooled corrections read; insufficient under the suite's minimum."""
+    """The failure rate with the p-value of its gate, used by pooled corrections; insufficient below the suite's minimum."""
     if suite.gate is not None and rate.n >= VERDICT_FROM:
         rate = proportions.below(rate, suite.gate["failure_rate"])
     if rate.status != "ok" or rate.n >= suite.minimum:

@@ -1,9 +1,8 @@
-"""Likelihood scoring of choices (C1): how a context and a choice are tokenised, and what four ways of normalising make of it.
+"""Likelihood scoring of choices (C1): how context and choice are tokenised, and four accuracies that normalise differently.
 
 L_i = sum over the tokens of choice i of log p(token | context, tokens before). acc: argmax L. acc_norm: argmax L / characters of
-the choice. acc_bytes: argmax L / its UTF-8 bytes. acc_token: argmax L / its tokens. The delimiter between context and choice is
-scored and not counted. These are lm-evaluation-harness's conventions (0.4.13), whose acc_norm is over characters; acc_token is
-ours.
+the choice. acc_bytes: argmax L / its UTF-8 bytes. acc_token: argmax L / its tokens. L includes the delimiter between context and
+choice, the divisors do not. These are the conventions of lm-evaluation-harness 0.4.13, except acc_token, which is ours.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ DELIMITER = " "  # between context and choice, as lm-eval's target_delimiter
 class ChoiceScores:
     """The choices of one item with L (nats) of each, and the indices of the right ones.
 
-    `truncated`: tokens that the longest of its requests lost from the left of the context.
+    `truncated`: tokens cut from the left of the context, for the choice that lost most.
     """
 
     choices: tuple[str, ...]
@@ -46,7 +45,7 @@ class ChoiceScores:
             raise UserError(f"a choice of {self.choices} has no tokens to score; every choice needs text")
 
     def normalised(self, metric: str) -> tuple[float, ...]:
-        """L over what `metric` divides by."""
+        """L of each choice divided by the normaliser of `metric`."""
         sizes = {
             "acc": [1] * len(self.choices),
             "acc_norm": [len(choice) for choice in self.choices],
@@ -56,7 +55,7 @@ class ChoiceScores:
         return tuple(value / size for value, size in zip(self.logprobs, sizes, strict=True))
 
     def picked(self, metric: str = "acc") -> int:
-        """The choice that `metric` picks; of equal ones the first."""
+        """Index of the choice that `metric` picks; the first of equal ones."""
         values = self.normalised(metric)
         return values.index(max(values))
 
@@ -72,7 +71,7 @@ class ChoiceScores:
 
     @property
     def confidence(self) -> float:
-        """Probability, among the choices, of the likeliest."""
+        """Largest of `probabilities`: that of the likeliest choice."""
         return max(self.probabilities)
 
 
@@ -81,9 +80,9 @@ def split(
 ) -> tuple[list[int], list[int]]:
     """(ids of the context, ids of the continuation), tokenised jointly.
 
-    `encode(text)` gives ids with BOS where the model wants it, `encode(text, bos=False)` those without. White space at the end
-    of the context goes to the continuation. `prefix` stands for a context without a token. UserError for a continuation
-    without one, and for an empty context where there is no `prefix`.
+    `encode(text)` gives ids with BOS if the model uses it, `encode(text, bos=False)` ids without it. White space at the end of
+    the context moves to the continuation. `prefix` replaces a context that has no token. UserError for a continuation that adds
+    no token, and for an empty context without a `prefix`.
     """
     kept = context.rstrip()
     whole = context + continuation
@@ -103,7 +102,7 @@ def split(
 
 
 def ask(model: ModelUnderTest, items: Sequence[Item], delimiter: str = DELIMITER) -> list[ChoiceScores]:
-    """The choices of every item after its prompt. UserError for an item without choices, and for an answer that is not one."""
+    """Score the choices of every item after its prompt. UserError for an item without choices or an answer outside them."""
     for item in items:
         absent = [answer for answer in item.answers if answer not in item.choices]
         if not item.choices or absent:
@@ -125,10 +124,10 @@ def _scores(item: Item, found: Sequence[Likelihood]) -> ChoiceScores:
 
 
 def summarise(scores: Sequence[ChoiceScores], clusters: Sequence[str] | None = None) -> dict[str, Estimate]:
-    """Each of METRICS as a share of items, with Wilson's interval for as many items as those of `clusters` [item] are worth.
+    """Each of METRICS as a share of items, with Wilson's interval at the effective sample size of `clusters` [item].
 
-    `p_value`: of "not above chance", which is the mean over items of right choices / choices. `detail` counts contexts cut from
-    the left.
+    `p_value`: of "not above chance" (`above_chance`); an item's chance is its number of right choices / choices. Items without a
+    right choice are excluded. `detail["truncated"]`: items whose context was cut from the left. Insufficient without items.
     """
     labels = [str(place) for place in range(len(scores))] if clusters is None else list(clusters)
     judged = [one for one in scores if one.right]
@@ -146,9 +145,9 @@ def summarise(scores: Sequence[ChoiceScores], clusters: Sequence[str] | None = N
 
 
 def above_chance(share: Estimate, chances: Sequence[float]) -> Estimate:
-    """`share` with the p-value of "every item is right with its chance only", c_i: P(Z >= (share - mean c) / se).
+    """`share` with the p-value of "every item i is right by chance alone, with probability c_i": P(Z >= (share - mean c) / se).
 
-    se^2 = design effect * sum c_i (1 - c_i) / n^2. No test where chance is sure. Source: Wilson 1927; Kish 1965.
+    se^2 = design effect * sum c_i (1 - c_i) / n^2. No test if se is 0. Source: Wilson 1927; Kish 1965.
     """
     spread = math.fsum(chance * (1 - chance) for chance in chances)
     if share.value is None or spread <= 0:

@@ -1,4 +1,4 @@
-"""The lock of a suite: its items with a hash of every prompt. Runs read nothing else, so all see the same bytes."""
+"""The lock of a suite: its items with a hash of every prompt. Runs read items from nowhere else, so all see the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
 FORMAT = 1  # of the lock file
 HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
-CANARY = "canary"  # of the header, where the declaration has one: no part of any hash
+CANARY = "canary"  # key of the header if the declaration has a canary; no hash includes it
 HASHES = ("prompt_hash", "item_hash")
 PROMPT = ("id", "prompt", "system", "earlier", "version")  # what prompt_hash is of
 DEFAULTS = {field.name: field.default for field in fields(Item)}
@@ -53,7 +53,7 @@ def digest(value: Any) -> str:
 
 
 def prompt_hash(item: Item) -> str:
-    """Identity of what the model reads: sha256 of {id, version, messages, template}; no key `template` without one."""
+    """Identity of what the model reads: sha256 of {id, version, messages, template}; without a template that key is absent."""
     messages = [{"role": "system", "content": item.system}] if item.system is not None else []
     messages += [{"role": role, "content": text} for role, text in item.earlier]
     messages.append({"role": "user", "content": item.prompt})
@@ -90,7 +90,7 @@ def parse_item(data: Mapping[str, Any]) -> Item:
 
 
 def compile_items(declaration: SuiteDeclaration) -> tuple[Item, ...]:
-    """The items that a declaration asks for: inline, of items.jsonl, or drawn by its generator; checked, in NFC with LF."""
+    """The items of a declaration (inline, from items.jsonl, or drawn by its generator), checked, in NFC with LF."""
     data, where = declaration.data, declaration.file
     if "items" in data:
         items = [parse_item(item) for item in data["items"]]
@@ -108,7 +108,7 @@ def compile_items(declaration: SuiteDeclaration) -> tuple[Item, ...]:
 def freeze(declaration: SuiteDeclaration) -> str:
     """The text of the lock that a declaration compiles to.
 
-    UserError if the existing lock has the same version and other items: what was published under a version stays as it is.
+    UserError if the existing lock has the same version but other items: a published version never changes.
     """
     items = compile_items(declaration)
     text = dumps(declaration, items)
@@ -139,7 +139,7 @@ def dumps(declaration: SuiteDeclaration, items: Sequence[Item]) -> str:
 
 
 def source_hash(declaration: SuiteDeclaration) -> str:
-    """Identity of what the items come from: the generator's name, parameters and seed, or the items themselves."""
+    """Identity of the items' source: the generator's name, parameters and seed, or the items themselves."""
     data = declaration.data
     if "generator" in data:
         return digest({"generator": data["generator"]})
@@ -149,8 +149,8 @@ def source_hash(declaration: SuiteDeclaration) -> str:
 def read(declaration: SuiteDeclaration) -> Lock:
     """The lock beside a declaration, with every hash verified.
 
-    UserError names the line whose hash is wrong, and says what to do where declaration and lock do not belong together (an item,
-    the generator or the scorer was edited without a new version).
+    UserError names the line whose hash is wrong. If declaration and lock do not match (an item, the generator or the scorer was
+    edited without a new version), it says what to do.
     """
     path = declaration.folder / FILE
     where = schema.shown_path(path)
@@ -172,7 +172,7 @@ def parse(text: str, declaration: SuiteDeclaration) -> Lock:
 
 
 def check_set(items: Sequence[Item], where: str) -> None:
-    """UserError for ids that occur twice, parents that are not there, chains without end and spans outside of the prompt."""
+    """UserError for duplicate ids, missing parents, cyclic chains of parents and spans outside of the prompt."""
     by_id: dict[str, Item] = {}
     for item in items:
         if item.id in by_id:
@@ -215,7 +215,7 @@ def _parse_lines(text: str, where: str) -> list[dict[str, Any]]:
 
 
 def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, declaration: SuiteDeclaration) -> Lock:
-    """Every line's hashes recomputed. The scorer enters an item's hash, so an edited scorer is told apart first."""
+    """The lock with every line's hashes recomputed. An edited scorer is checked first, since it changes every item's hash."""
     if header.get("format") != FORMAT or set(header) - {CANARY} != HEADER:
         raise _damaged(where, 1, f"its format is {header.get('format')!r} with the keys {', '.join(sorted(header))}")
     if header.get("scorer") != digest(declaration.scorer):
@@ -270,7 +270,7 @@ def _refuse_same_version(declaration: SuiteDeclaration, items: Sequence[Item], p
     """UserError unless the declaration's version is higher than the lock's: a version never changes its content."""
     header, *lines = _parse_lines(path.read_text(encoding="utf-8"), schema.shown_path(path))
     if CANARY not in header and _without_canary(dumps(declaration, items)) == _without_canary(path.read_text("utf-8")):
-        return  # a canary changes no item: a suite may get one at any time, and keeps it
+        return  # a canary changes no item: a suite may get one at any time, and then keeps it
     old, new = header.get("version", "0.0.0"), declaration.data["version"]
     if _number(new) > _number(old):
         return
@@ -320,7 +320,7 @@ def _read_items(declaration: SuiteDeclaration) -> list[Item]:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of JSON's pairs. ValueError for a key that stands there twice: the plain parser keeps the last of them."""
+    """The object of JSON's pairs. ValueError for a duplicate key, of which the plain parser would keep the last."""
     again = schema.first_repeated([key for key, _ in pairs])
     if again is not None:
         raise ValueError(f"the key {pairs[again][0]!r} stands there twice")
@@ -328,7 +328,7 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _normalised_item(item: Item, where: str) -> Item:
-    """The item in NFC with LF. UserError where that would move the spans."""
+    """The item in NFC with LF. UserError if that would move the spans."""
     prompt = normalised(item.prompt)
     if prompt != item.prompt and item.spans:
         raise results_io.UserError(
@@ -343,7 +343,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return normalised(value)
     if isinstance(value, (Item, ItemVariant)):
-        return _plain(vars(value))  # `dataclasses.asdict` copies deeply what is built anew here
+        return _plain(vars(value))  # not `dataclasses.asdict`, which would copy deeply what is rebuilt here anyway
     if isinstance(value, Mapping):
         return {normalised(str(key)): _plain(below) for key, below in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Texts that differ only in form, made equal: the one equality that scoring, consistency and agreement share."""
+"""Normalise texts so that those that differ only in form are equal; scoring, consistency and agreement share this equality."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 import regex
 
 MINUS = "\u2212"  # the sign that typesetting has for the hyphen
-# a unit may follow at once ("5kg"), but no ordinal ("5th"), no letter for thousands and more ("5k"), nor that of a name ("3D")
+# a unit may follow directly ("5kg"), but no ordinal ("5th"), no letter for a magnitude ("5k") and no letter of a name ("3D")
 NUMBER = regex.compile(
     rf"(?<![\w.]|\d,)[-+{MINUS}]?(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+{MINUS}]?\d{{1,3}})?"
     r"(?!\p{L}*[\d_]|[.,]\d|(?:st|nd|rd|th|ST|ND|RD|TH|k|K|M|B|bn|mn|D|G)\b)"
@@ -20,7 +20,7 @@ def normalise(text: str, numeric: bool = False) -> str:
 
     `numeric`: numbers take one written form as well, so that "1,000.0" and "1000" are equal.
     """
-    # casefold can leave a text that is no longer composed, hence NFC again after it
+    # casefold can decompose characters, hence NFC again after it
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     if numeric:
         folded = NUMBER.sub(lambda match: canonical_number(match.group()), folded)
@@ -28,7 +28,7 @@ def normalise(text: str, numeric: bool = False) -> str:
 
 
 def number(text: str) -> Decimal | None:
-    """The number that the text is, with or without commas between thousands; None if it is no finite number."""
+    """The text as a number, with or without commas between thousands; None if it is no finite number."""
     if not NUMBER.fullmatch(text.strip()):
         return None
     try:
@@ -38,7 +38,7 @@ def number(text: str) -> Decimal | None:
 
 
 def canonical_number(text: str) -> str:
-    """The number in plain digits without exponent, commas and trailing zeros; "-0" is "0"."""
+    """The number in plain digits without exponent, commas and trailing zeros; "-0" gives "0". A text that is no number stays."""
     value = number(text)
     if value is None:
         return text

@@ -16,9 +16,9 @@ UNCHANGED = "the model's tokenizer reads it as the same tokens as the original: 
 class Outcome:
     """One output. `finish` is "stop", "length" or "error"; an error has no text and is never scored as wrong.
 
-    `correct`: what the suite's scorer says; None without a scorer or after an error. `tests`: how each test of a program ended,
-    by name; None where no program was run. `tokens`: of the output, in the model's
-    own tokens (None where an endpoint does not say). `confidence`: probability that the model gave the output, or None.
+    `correct`: the verdict of the suite's scorer; None without a scorer or after an error. `tests`: how each test of a program
+    ended, by name; None if no program was run. `tokens`: length of the output in the model's own tokens (None if an endpoint
+    does not say). `confidence`: probability that the model assigned to the output, or None.
     """
 
     leg: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """An item with its outcomes, and the case of the item that it was made from (None: it is an original)."""
+    """An item with its outcomes, and the case of its parent item (None: it is an original)."""
 
     item: Item
     outcomes: tuple[Outcome, ...]
@@ -42,17 +42,20 @@ class Case:
 
     @property
     def first(self) -> Outcome:
-        """The first output: the one that modes of a single output look at."""
+        """The first output, which modes of a single output judge."""
         return self.outcomes[0]
 
     @property
     def root(self) -> Case:
-        """The original from which the case was made, over all changes; itself if it is one."""
+        """The original that the case was made from, through any number of changes; the case itself if it is an original."""
         return self if self.parent is None else self.parent.root
 
     @property
     def cluster(self) -> str:
-        """The sampling unit, which dependent cases share: the item's own, or else that of the original it was made from."""
+        """The sampling unit that dependent cases share: the item's own cluster, or else its parent's.
+
+        An original without a cluster is its own sampling unit.
+        """
         if self.item.cluster or self.parent is None:
             return self.item.cluster or self.item.id
         return self.parent.cluster
@@ -60,9 +63,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Detection:
-    """Whether a case failed in one mode. `failed` is None where the mode says nothing about it, and `reason` why.
+    """Whether a case failed in one mode. `failed` is None if the mode gives no verdict; `reason` then says why.
 
-    `span`: characters of the output that show it; `evidence`: in words. `subtype`: which way of failing ("trailing_text").
+    `span`: the characters of the output that show the failure; `evidence`: the same in words. `subtype`: kind of failure
+    ("trailing_text").
     """
 
     failed: bool | None

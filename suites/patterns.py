@@ -1,12 +1,12 @@
-"""Regular expressions from suites: compiled once within bounds, and given one second, because a suite can be anybody's.
+"""Regular expressions from suites, which are untrusted: compiled once within bounds, and searched for one second at most.
 
-Compiling writes a{1000} out a thousand times, and some of it grows with the square of that: (){10000} takes one to ten
-seconds. So a pattern is refused first by its length and by what it counts, and one that counts much is compiled in a process of
-its own, with limits of memory and CPU time, before it is compiled here.
+The compiler expands a{1000} a thousand times, and its time can grow with the square of that: (){10000} takes 1 to 10 seconds. A
+pattern is therefore refused if it is too long or its counts are too large. One with large counts is first compiled in a separate
+process with limits on memory and CPU time.
 
-Searching has no bound of memory, and one of time: whatever a pattern tries again and again, as (a+)+$ may, ends after TIMEOUT
-seconds of CPU time for each text, with a TimeoutError. Whoever searches says what becomes of that text: an output has no
-judgement then, or no coordinate, and what a redaction could not search is not recorded.
+A search has no memory bound, but a time bound: a pattern that backtracks catastrophically, as (a+)+$ may, raises TimeoutError
+after TIMEOUT seconds of CPU time per text. The caller decides what happens to that text: an output gets no judgement or no
+coordinate, and a text that a redaction could not search is not recorded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import results_io
 
 TIMEOUT = 1.0  # CPU seconds for one search: catastrophic backtracking must not stop a run
 MOST_CHARACTERS = 2000  # of a pattern; one of 10,000 takes a tenth of a second
-MOST_REPEATS = 10_000  # of all counts multiplied: a{99999999} takes 8 GB and half a minute, a{10000} 4 ms
+MOST_REPEATS = 10_000  # product of all counts: a{99999999} takes 8 GB and half a minute, a{10000} 4 ms
 MOST_DIGITS = 9  # of a count
-TRIED_FROM = 2000  # characters with all repeats written out: as many as the longest pattern has that counts nothing
-TRIAL_SECONDS, TRIAL_MIB, TRIAL_WAIT = 1, 256, 30.0  # CPU seconds and address space to compile; seconds on busy cores
+TRIED_FROM = 2000  # characters with all repeats expanded: the length of the longest pattern without counts
+TRIAL_SECONDS, TRIAL_MIB, TRIAL_WAIT = 1, 256, 30.0  # CPU seconds and address space to compile; wall-clock seconds
 TRIAL = """
 import sys
 try:
@@ -60,7 +60,7 @@ def compiled(pattern: str) -> regex.Pattern[str]:
 
 
 def bounded(pattern: str) -> regex.Pattern[str]:
-    """The pattern, compiled in about a second at most. ValueError, with the reason, for one that is none or too large."""
+    """The pattern, compiled in about a second at most. ValueError, with the reason, if it is invalid or too large."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"it has {len(pattern)} characters, and {MOST_CHARACTERS} are allowed")
     if (repeats := _repeats(pattern)) > MOST_REPEATS:
@@ -76,7 +76,7 @@ def bounded(pattern: str) -> regex.Pattern[str]:
 
 
 def _can_be_compiled(pattern: str) -> bool:
-    """Whether a process with limits gets through: as well with what is no pattern, of which regex then says why."""
+    """Whether a process with limits finishes. It also finishes on an invalid pattern, whose error the caller then raises."""
     line = [sys.executable, "-I", "-c", TRIAL, str(TRIAL_SECONDS), str(TRIAL_MIB)]
     given = pattern.encode("utf-8", "surrogatepass")
     try:
@@ -86,17 +86,17 @@ def _can_be_compiled(pattern: str) -> bool:
 
 
 def _repeats(pattern: str) -> float:
-    """The smaller counts of all {n}, {n,} and {n,m} multiplied: at least as many copies as there are of anything.
+    """Product of the smaller counts of all {n}, {n,} and {n,m}: an upper bound on the copies that the compiler makes.
 
-    What may be there and need not is written out once, so the larger counts cost nothing. The flags do not matter: (?x) lets
-    white space and comments stand among the digits, and that is read everywhere. A brace that repeats nothing, in a comment
-    or a set or after a backslash, counts too.
+    Optional repeats are not expanded, so the larger counts cost nothing. Flags do not matter: white space and comments among the
+    digits, which only (?x) allows, are always accepted. A brace that repeats nothing (in a comment or a set, or after a
+    backslash) counts too.
     """
     return math.prod(_least(pattern, at + 1) for at, sign in enumerate(pattern) if sign == "{")
 
 
 def _least(pattern: str, at: int) -> float:
-    """The smaller of the counts that end with a brace and may begin at `at`, at least 1; 1 if there are none."""
+    """The smaller count of a repeat whose digits begin at `at`, at least 1; 1 if there is no repeat."""
     numbers = [""]
     while at < len(pattern):
         sign = pattern[at]
@@ -117,7 +117,7 @@ def _least(pattern: str, at: int) -> float:
 
 
 def shown(pattern: str) -> str:
-    """A pattern in a sentence."""
+    """A pattern as sentences quote it."""
     return repr(pattern) if len(pattern) <= 80 else f"{pattern[:80]!r}..."
 
 

@@ -1,7 +1,7 @@
 """Perturbations of prompts: typing slips (A9), padding (A10), another template (A11), with the spans moved along.
 
-All are lists of edits that `apply` carries out. They are pure: the same text, spans, parameters and seed give the same result on
-every machine (`random.Random` of a text seeds with its sha512).
+Except for new templates, each is a list of edits that `apply` carries out. All are pure functions: the same text, spans,
+parameters and seed give the same result on every machine (`random.Random` seeds from the sha512 of a text).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Place = Literal["front", "between", "end"]
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
 SENTENCE_GAP = re.compile(r"(?<=[.!?:]) +")
-MINIMUM_LETTERS = 4  # of a word that gets a slip: a slip in a shorter one often makes another word
+MINIMUM_LETTERS = 4  # of a word that gets a slip: a slip in a shorter one often gives another word
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 WHITESPACE = {"spaces": "   ", "newlines": "\n\n", "tabs": "\t"}
 
@@ -49,7 +49,7 @@ class SpannedText:
 
 
 def apply(source: SpannedText, edits: Iterable[Edit]) -> SpannedText:
-    """The text after all edits, every span around the same characters as before.
+    """The text after all edits; every span still covers the same characters.
 
     ValueError for edits that overlap each other or change a character of a span.
     """
@@ -78,7 +78,7 @@ def typo(
 
     Unit "char", in words of four letters and more: two neighbours swapped, a letter dropped, doubled, or replaced by its
     neighbour on a US keyboard. Unit "word": two words swapped, one dropped or doubled. `protected` names spans; None: all.
-    ValueError if no word can take the slip, or for a word's "neighbour".
+    ValueError if no word can take the slip, for unit "word" with slip "neighbour", and for a rate outside (0, 1].
     """
     if unit == "word" and slip == "neighbour":
         raise ValueError("a word has no neighbour on the keyboard; expected swap, drop or double")
@@ -98,9 +98,9 @@ def typo(
 
 
 def pad(source: SpannedText, filler: str, place: Place = "front") -> SpannedText:
-    """`source` with filler sentences in front of it, in its first gap between sentences, or at its end, as the span "filler".
+    """`source` with filler sentences in front, in its first gap between sentences, or at its end; they are the span "filler".
 
-    ValueError for "between" where the text has a single sentence.
+    ValueError for "between" if the text has a single sentence or the gap lies inside a span.
     """
     if place == "front":
         edit, at = Edit(0, 0, f"{filler} "), 0
@@ -116,7 +116,7 @@ def pad(source: SpannedText, filler: str, place: Place = "front") -> SpannedText
 
 
 def whitespace(source: SpannedText, kind: str, place: Place) -> SpannedText:
-    """`source` with a run of spaces, empty lines or a tab in front, in every gap between words, or at the end."""
+    """`source` with a run of spaces, empty lines or a tab: in front, at the end, or in each gap of words outside the spans."""
     run = WHITESPACE[kind]
     if place == "front":
         return apply(source, [Edit(0, 0, run)])
@@ -142,7 +142,7 @@ def _touches(span: tuple[int, int], spans: Spans) -> bool:
 
 
 def _char_edits(text: str, spans: Spans, slip: Slip, rng: random.Random) -> list[Edit]:
-    """One possible slip in every word that is long enough and outside the spans; one that changes the word."""
+    """One slip for every word that is long enough and outside the spans, if it changes the word."""
     edits = []
     for word in WORD.finditer(text):
         if len(word.group()) < MINIMUM_LETTERS or _touches(word.span(), spans):

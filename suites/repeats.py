@@ -1,7 +1,7 @@
-"""What samples say beyond the failure modes: repeats of a leg, and legs after the first.
+"""Estimates from the outputs that failure modes do not judge: repeats of a leg, and legs after the first.
 
-A mode of a single output judges the first one. All other outputs count here. Drawn ones: the chance that one of k, or all k,
-pass (pass@k, pass^k). Those at temperature 0: whether they are the same each time.
+A mode of a single output judges the first one only. Here outputs sampled at a temperature give the chance that one of k, or all
+k, pass (pass@k, pass^k). Outputs at temperature 0 show whether they are the same each time.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from suites.outcome import Case, Outcome
 from suites.statistics import agreement, bootstrap, passing
 
 SEED = 0  # of the bootstrap over clusters
-ATTEMPTS = (1, 5, 10)  # k of pass@k and pass^k, as far as there are so many samples; beside them all samples of a leg
+ATTEMPTS = (1, 5, 10)  # k of pass@k and pass^k up to a leg's number of samples, which is a k as well
 
 
 def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
-    """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0, and
-    `pairwise_agreement[leg=...]` of either where there are three or more.
+    """All estimates of this file for one suite, by name; empty if the suite does not apply.
 
-    k is 1 (the accuracy of one draw), 5, 10 and all of a leg's samples. Samples at temperature 0 are one draw, so that pass@k is
-    undefined there. A first leg with one sample is left out, as the mode judges it, and so is a leg that the model cannot do.
+    `pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of sampled outputs, `determinism[leg=...]` of repeats at temperature 0, and
+    `pairwise_agreement[leg=...]` of either kind from three samples on. k is 1 (the accuracy of one draw), 5, 10 and all of a
+    leg's samples. Samples at temperature 0 are a single draw, so pass@k is undefined there. Left out: a first leg with one
+    sample, since the mode judges it, and a leg that the model cannot do.
     """
     found: dict[str, Estimate] = {}
     if not judged.applies:
@@ -49,9 +50,9 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
 
 
 def _agreeing(cases: Sequence[Case], leg: SamplingLeg) -> Estimate:
-    """Mean over items of the share of pairs of an item's outputs that are equal once normalised; bootstrap over clusters.
+    """Mean over items of the share of equal pairs among an item's normalised outputs, with a bootstrap over clusters.
 
-    An item with fewer than three outputs that are no error is left out and counted.
+    An item with fewer than three outputs that are no error is excluded. Under 20 clusters there is no interval.
     """
     per_item = [
         (case.cluster, agreement.pairwise_agreement([None if one.error else one.text for one in _of_leg(case, leg)]))
@@ -71,9 +72,9 @@ def _agreeing(cases: Sequence[Case], leg: SamplingLeg) -> Estimate:
 
 
 def _passing(cases: Sequence[Case], leg: SamplingLeg) -> dict[str, Estimate]:
-    """pass@1, and pass@k and pass^k of 5, 10 and all samples, of the items that have a verdict on every sample.
+    """pass@1, and pass@k and pass^k for 5, 10 and all samples, over the items that have a verdict on every sample.
 
-    `detail` has the temperature: pass@k is of that one alone.
+    `detail` has the temperature, since pass@k holds for that temperature alone.
     """
     outputs = [(case.cluster, _of_leg(case, leg)) for case in cases]
     kept = [(cluster, own) for cluster, own in outputs if all(one.correct is not None for one in own)]

@@ -1,8 +1,8 @@
 """The numbered results of behavioural suites: 101-116 one failure mode each, 185 programs, 186 to 188 safety suites, 121
 likelihoods, 131 coverage.
 
-A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
-nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.
+A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no times and nothing about
+the course of the run, so the same outputs, judged by the same code, give the same bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Role = Literal["confirmatory", "exploratory", "descriptive"]
 
 @dataclass(frozen=True)
 class TestedModel:
-    """What was tested, and the seed that sampled outputs and simulated nulls were drawn with."""
+    """The tested model, and the seed of sampled outputs and simulated null distributions."""
 
     model: str
     identity: Mapping[str, Any]
@@ -70,7 +70,7 @@ def write(
     context: str | None = None,
     sla: float | None = None,
 ) -> list[Path]:
-    """Every result file of these suites, in order of their numbers; returns the paths.
+    """Write every result file of these suites, in order of their numbers; returns the paths.
 
     A mode's file holds the suites of this call and no others. `sla`: the largest risk for which 121 looks for a threshold.
     """
@@ -89,7 +89,7 @@ def write(
 
 
 def number(mode: str) -> int:
-    """`modes.number`: 100 + that of a failure mode ("A9" is 109), and a safety suite's own."""
+    """`modes.number`: 100 + the number of a failure mode ("A9" is 109), or the number that a safety suite's mode declares."""
     return modes.number(mode)
 
 
@@ -127,7 +127,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
 def likelihood_document(
     judged: Sequence[JudgedSuite], subject: TestedModel, sla: float | None = None
 ) -> dict[str, Any]:
-    """Accuracies by likelihood, calibration, risk-coverage and the threshold for a risk of `sla`, of every suite with choices."""
+    """For each suite with choices: accuracies by likelihood, calibration, risk-coverage and the threshold for a risk of `sla`."""
     scored = [one for one in judged if one.likelihoods]
     found = {one.suite.id: list(one.likelihoods.values()) for one in scored}
     curves = {name: _curve(scores_) for name, scores_ in found.items()}
@@ -166,8 +166,8 @@ def likelihood_estimates(
 ) -> dict[str, Estimate]:
     """Accuracies by likelihood; calibration of softmax(L) and the area under risk-coverage, over items with an answer.
 
-    Items of one of `clusters` [item] are alike (default: each its own). With `sla`, also the coverage at which the upper bound of
-    the risk stays below it.
+    `clusters` [item] groups dependent items (default: each its own). With `sla`, also the coverage at which the upper bound of
+    the risk is at most `sla`.
     """
     labels = [str(place) for place in range(len(found))] if clusters is None else list(clusters)
     own = [label for one, label in zip(found, labels, strict=True) if one.right]
@@ -187,10 +187,10 @@ def _clusters(judged: JudgedSuite) -> list[str]:
 
 
 def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[str, Any]:
-    """Failure modes with a live suite / those relevant to the context.
+    """The failure modes relevant to the context, those among them with a live suite, and why the others have none.
 
     A suite is live if it applies and has a failure rate. A mode is relevant if one of its suites is declared for the context, or
-    if it has no suite that could say; without a context all are.
+    if it has no suite in this run. Without a context all modes are relevant.
     """
     by_mode = {mode: [one for one in judged if one.suite.mode == mode] for mode in sorted(modes.MODES, key=number)}
     relevant = [
@@ -213,7 +213,7 @@ def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[
 
 
 def is_live(judged: JudgedSuite) -> bool:
-    """Whether the suite says something about the model."""
+    """Whether the suite applies and has a failure rate."""
     return judged.applies and judged.estimates[RATE].status == "ok"
 
 
@@ -230,7 +230,7 @@ def coverage_document(judged: Sequence[JudgedSuite], subject: TestedModel, conte
 
 
 def _coverage_record(live: int, relevant: int, subject: TestedModel) -> dict[str, Any]:
-    """Share of the relevant modes with a live suite: a count of what was looked at, so it has no interval and no verdict."""
+    """Share of the relevant modes with a live suite. It describes the run and is no sample, so it has no interval or verdict."""
     estimate = Estimate(live / relevant, "share of failure modes", relevant, detail={"live": live})
     return {
         "metric_id": "F.taxonomy_coverage",
@@ -247,10 +247,10 @@ def _coverage_record(live: int, relevant: int, subject: TestedModel) -> dict[str
 
 
 def gate(judged: JudgedSuite) -> bool | None:
-    """Whether the failure rate passes the suite's gate: only by an interval that is wholly on one side of it.
+    """Whether the failure rate passes the suite's gate: True if the interval ends at or below it, False if it lies above.
 
-    None: the interval holds the gate (inconclusive), there is no gate, or no rate, or one over fewer than 20 cases, or verdicts
-    of a heuristic that is below its target (`distrust`).
+    None: the interval contains the gate (inconclusive); there is no gate or no rate; the rate is over fewer than 20 cases; or the
+    verdicts come from a judge or heuristic that cannot be trusted (`distrust`).
     """
     rate = judged.estimates.get(RATE)
     if distrust(judged) is not None:
@@ -265,7 +265,7 @@ def gate(judged: JudgedSuite) -> bool | None:
 
 
 def distrust(judged: JudgedSuite) -> str | None:
-    """Why no gate rests on the suite's verdicts, whatever their rate; None if one may."""
+    """Why the suite's verdicts may not decide a gate, whatever the rate; None if they may."""
     if judged.grades is not None and judged.grades.doubt is not None:
         return judged.grades.doubt
     return quality.distrust(judged.suite.mode, judged.cases)
@@ -282,7 +282,7 @@ def environment_of(judged: Iterable[JudgedSuite]) -> dict[str, Any]:
 
 
 def worst(judged: JudgedSuite, most: int = WORST) -> list[tuple[Case, Detection]]:
-    """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
+    """The failures to look at first: by severity, then by the confidence in the output, then in the suite's order."""
     return sorted(
         judged.failures, key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0))
     )[:most]
@@ -329,7 +329,7 @@ def _suite(judged: JudgedSuite) -> dict[str, Any]:
 
 
 def _failure(case: Case, found: Detection) -> dict[str, Any]:
-    """One failure as somebody wants to read it."""
+    """One failure as data for a reader."""
     return {
         "item": case.item.id,
         "prompt": case.item.prompt,
@@ -346,10 +346,9 @@ def _failure(case: Case, found: Detection) -> dict[str, Any]:
 def _record(
     metric: str, estimate: Estimate, judged: JudgedSuite, subject: TestedModel, direction: str = LOWER
 ) -> dict[str, Any]:
-    """One estimate as a record. Only a failure rate with a declared gate is confirmatory, and not if
-    a heuristic below its target found it.
+    """One estimate as a record. Only a failure rate with a declared gate is confirmatory, and only without `distrust`.
 
-    Its p-value is that of "the rate is not below the gate", the inverse of the interval that `passed` rests on.
+    Its p-value tests "the rate is not below the gate"; inverting this test gives the interval that decides `passed`.
     """
     suite, is_rate = judged.suite, metric.endswith(f".{RATE}")
     limit = None if suite.gate is None or not is_rate else suite.gate["failure_rate"]
@@ -373,7 +372,7 @@ def _record(
 
 
 def _plain(estimate: Estimate) -> dict[str, Any]:
-    """An estimate as data, with the keys of a record. Without an interval where it is over too few items to print one."""
+    """An estimate as data, with the keys of a record; without its interval if it is over fewer than 20 items."""
     if estimate.ci is not None and interval(estimate) is None:
         few = f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}"
         estimate = replace(estimate, ci=None, assumptions=(*estimate.assumptions, few))
@@ -381,9 +380,9 @@ def _plain(estimate: Estimate) -> dict[str, Any]:
 
 
 def _comparison(name: str, estimates: Mapping[str, Estimate]) -> dict[str, Any]:
-    """Beside McNemar's test: the accuracy without the change, and Cohen's h of the change on the same pairs.
+    """For the record of McNemar's test: the accuracy without the change as baseline, and Cohen's h of the change as effect.
 
-    h without an interval, since that of two independent samples is not one of pairs.
+    h has no interval: the usual one is for two independent samples, and these are pairs.
     """
     clean, changed = estimates.get(CLEAN), estimates.get(CHANGED)
     if name != MCNEMAR or clean is None or changed is None or clean.value is None or changed.value is None:

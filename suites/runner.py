@@ -33,7 +33,7 @@ Note = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """What `run` gives back: every suite judged, and how many outputs were asked now, known, failed."""
+    """The result of `run`: every suite judged, and how many outputs were newly asked, already known, or failed."""
 
     model: str
     identity: Mapping[str, Any]
@@ -60,20 +60,21 @@ def run(
     executor: Executor | None = None,
     sla: float | None = None,
 ) -> SuiteRun:
-    """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
+    """Run every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
 
     `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (a progress bar). `context`:
-    the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
-    `grader` grades the outputs of suites whose scorer is a judge; without it they are neither right nor wrong, which is said.
-    `executor`: likewise, runs the outputs of suites whose scorer is code.
-    `sla`: the largest risk for which result 121 looks for a threshold of confidence; None: it does not look.
-    Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
-    one id, for a record that was changed, and for one that another run is writing.
+    the deployment context whose failure modes the coverage counts. `cache`: a file shared by runs; None: `folder`'s own.
+    `grader` grades the outputs of suites whose scorer is a judge, `executor` runs those of suites whose scorer is code. Without
+    them these outputs are neither right nor wrong, and `say` reports that. `sla`: the largest risk for which result 121 looks for
+    a threshold of confidence; None: no search.
+
+    A stopped run that is called again continues where it stopped, and its results have the same bytes. UserError for two suites
+    with one id, for a record that was changed, and for one that another run is writing.
     """
     _require_distinct(suites)
     folder = Path(folder)
     path = folder / generations.NAME
-    execution = getattr(model, "execution", {})  # an endpoint does not say how it computes
+    execution = getattr(model, "execution", {})  # an endpoint does not report how it computes
     with (
         GenerationLog(path, model.identity, model.name, seed, execution) as log,
         Cache(cache or folder / CACHE_NAME) as store,
@@ -96,7 +97,7 @@ def run(
 
 
 def _record(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> dict[str, RecordedRun]:
-    """Everything asked and on the disk: the recorded run of every suite, by its id."""
+    """Ask and record everything; returns the recorded run of every suite, by its id."""
     model, log = asker.model, asker.log
     known = {suite.id: applicability.before_asking(suite, model) for suite in suites}
     for suite in suites:
@@ -132,7 +133,7 @@ def _grades(
 def _executions(
     suites: Sequence[Suite], recorded: Mapping[str, RecordedRun], executor: Executor | None, say: Note
 ) -> dict[str, SuiteExecutions]:
-    """What came of the programs of suites whose scorer runs them, by id."""
+    """Results of the programs of suites whose scorer runs them, by suite id."""
     of_code = [
         suite for suite in suites if execution.needs_sandbox(suite) and recorded[suite.id].not_applicable is None
     ]
@@ -153,7 +154,7 @@ def _executions(
 def _applicable(
     suites: Sequence[Suite], known: Mapping[str, Applicability], asker: Asker, progress: Callable[[str], Any]
 ) -> list[Suite]:
-    """The suites that still apply once their probes are answered. Probes are items of the suite: nothing is asked twice."""
+    """The suites that still apply once their probes are answered. Probes are items of the suite, so nothing is asked twice."""
     log = asker.log
     probes = {suite.id: applicability.probes(suite) for suite in suites}
     asked = [
@@ -193,7 +194,7 @@ def _with_choices(suite: Suite, model: ModelUnderTest) -> list[Item]:
 
 
 def _ask_likelihoods(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> None:
-    """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
+    """Record the likelihoods of every item that has none yet. Chunks are cut from all items, for the reason in `Asker.ask`."""
     model, log = asker.model, asker.log
     wanted = [
         (suite, items[start : start + CHUNK])
@@ -222,7 +223,7 @@ def _require_distinct(suites: Sequence[Suite]) -> None:
 
 
 def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
-    """Say which suites have failed calls: these are left out of every rate."""
+    """Report the suites with failed calls, which are left out of every rate."""
     for suite, one in recorded.items():
         if one.errors:
             first = one.generations[one.errors[0]]["error"]
@@ -232,7 +233,10 @@ def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
 
 
 def _report_versions(log: GenerationLog, say: Note) -> None:
-    """Say if an endpoint changed, in this run or since an earlier one of the folder: its outputs may not be of one model."""
+    """Report if an endpoint's version changed, in this run or since an earlier one in the folder.
+
+    The outputs may then come from more than one model.
+    """
     own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
     if (change := answers.change_of_version(line["reported"] for line in lines)) is not None:

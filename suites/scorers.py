@@ -61,11 +61,11 @@ def score(scorer: Mapping[str, Any], item: Item, text: str) -> bool | None:
     """Whether the output `text` is right for the item; None where the scorer is "none", the item has no answers, or a
     pattern takes longer than a second.
 
-    kinds: "exact" (equal to an answer once normalised, without marks around it) · "contains" (an answer stands in it as whole
+    kinds: "exact" (equal to an answer once normalised, without marks around it) · "contains" (contains an answer as whole
     words) · "prefix_word" (its first words are an answer) · "regex" (a group of a pattern equals an answer) · "numeric" (a number
     within max(absolute, relative * |answer|) of an answer, both 0 by default) · "json_path" (a value in the output's JSON) ·
-    "choice" (the item's choice that it names, by text or by letter). Where several answers are found `which` decides, "last"
-    unless declared. An output in which no answer is found is wrong. UserError for an unknown kind.
+    "choice" (the item's choice that it names, by text or by letter). If several answers are found, `which` decides; the default
+    is "last". An output in which no answer is found is wrong. UserError for an unknown kind.
     """
     kind = scorer.get("kind", "none")
     if kind not in KINDS:
@@ -98,7 +98,8 @@ def check(scorer: Mapping[str, Any], name: str) -> None:
 def check_items(scorer: Mapping[str, Any], items: Sequence[Item], name: str) -> None:
     """UserError, beginning with `name`, for an item whose answers cannot be compared.
 
-    Answers that are not among the item's choices, choices that a scorer "choice" lacks, an answer of "numeric" that is no number.
+    These are: an answer outside the item's choices; an item without choices for the scorer "choice"; an answer that is no number
+    for the scorer "numeric".
     """
     kind = scorer.get("kind", "none")
     for item in items:
@@ -182,10 +183,10 @@ def _choice(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
 
 
 def named_choice(scorer: Mapping[str, Any], item: Item, text: str) -> str | None:
-    """The item's choice that an output names, None without one.
+    """The item's choice that an output names; None if it names none.
 
-    By letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B.", "**B** ..."), else by the
-    choices named, of which `scorer.which` decides ("last" by default). Markdown's emphasis does not count.
+    It is named by letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B.", "**B** ..."), else
+    by its text. If several are named, `scorer.which` decides ("last" by default). Markdown emphasis is ignored.
     """
     plain = _unmarked(text)
     letter = BOLD_LETTER.match(text) or LETTER.match(plain)
@@ -212,7 +213,7 @@ def _unmarked(text: str) -> str:
 
 
 def mention(body: str, words: str) -> int | None:
-    """Where `words` first stand in `body` as whole words; None if they do not. Both normalised."""
+    """Offset of the first occurrence of `words` in `body` as whole words; None without one. Both must be normalised."""
     found = next(iter(_mentions(body, words)), None)
     return None if found is None else found.start()
 
@@ -247,6 +248,6 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Item, str], bool | None]] = {
     "numeric": _numeric,
     "json_path": _json_path,
     "choice": _choice,
-    "judge": lambda scorer, item, text: None,  # its grades are not made here: suites.judging.scoring
-    "code": lambda scorer, item, text: None,  # nor are programs run here: suites.execution.scoring
+    "judge": lambda scorer, item, text: None,  # graded in suites.judging.scoring
+    "code": lambda scorer, item, text: None,  # programs are run in suites.execution.scoring
 }

@@ -1,8 +1,8 @@
-"""What a suite can show before anything is asked: the upper end of a failure rate of 0, and the items that a width needs.
+"""What a suite can show before anything is asked: the upper bound of a failure rate of 0, and the items for an interval's width.
 
-A gate is passed by the upper end of the failure rate's 95 % interval. Without a single failure that end is
-z^2 / (m + z^2) at m independent cases (Wilson), where cases of one cluster count as one: with 20 clusters .161, so that no model
-at all passes a gate of .10. 35 clusters are needed for it, 73 for .05, 16 for .20.
+A model passes a gate if the upper end of its failure rate's 95 % interval is at most the gate. Without any failure that end is
+z^2 / (m + z^2) at m independent cases (Wilson); cases of one cluster count as one. With 20 clusters it is .161, so no model can
+pass a gate of .10, which needs 35 clusters. A gate of .05 needs 73, one of .20 needs 16. A verdict also needs 20 cases.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from suites.statistics import power, proportions
 from suites.statistics.clusters import effective_number
 
 LEVEL = 0.95
-WIDTH = 0.1  # of an interval, end to end, for which the items are counted: five points to either side
+WIDTH = 0.1  # of an interval, end to end (about five points to either side), for which the needed items are counted
 
 
 @dataclass(frozen=True)
 class Size:
-    """The cases that a suite's failure rate can be over, the clusters that they are worth, and `upper`: the end of the 95 %
-    interval if none fails. `needed`: clusters for the gate, 0 without one. `for_width`: for an interval of WIDTH around a half.
+    """How much a suite can show at most.
+
+    `cases`: those that can enter the failure rate. `worth`: the effective number of their clusters. `upper`: upper end of the
+    95 % interval if no case fails. `needed`: clusters that the gate needs, 0 without a gate. `for_width`: independent cases for
+    an interval of WIDTH around a rate of one half.
     """
 
     cases: int
@@ -44,7 +47,7 @@ class Size:
 
 
 def of(suite: Suite) -> Size:
-    """What a suite can show about a model that leaves no case without a verdict."""
+    """The size of a suite, for a model that leaves no case without a verdict."""
     clusters = clusters_of(suite)
     none = proportions.clustered([False] * len(clusters), clusters, LEVEL)
     limit = 0.0 if suite.gate is None else suite.gate["failure_rate"]
@@ -58,7 +61,7 @@ def of(suite: Suite) -> Size:
 
 
 def clusters_of(suite: Suite) -> list[str]:
-    """The cluster of every case that the failure rate can be over: its own, or that of the original that it was made from."""
+    """The cluster of every case that can enter the failure rate: its own, or that of its original."""
 
     def cluster(name: str) -> str:
         item = suite.by_id[name]
@@ -68,13 +71,13 @@ def clusters_of(suite: Suite) -> list[str]:
 
 
 def needed(limit: float) -> int:
-    """Independent cases from which 0 failures pass a gate of `limit`: z^2 (1 - limit) / limit, and never fewer than 20."""
+    """Independent cases at which 0 failures pass a gate of `limit`: z^2 (1 - limit) / limit, rounded up, at least 20."""
     z = float(stats.norm.isf((1 - LEVEL) / 2))
     return max(VERDICT_FROM, math.ceil(z**2 * (1 - limit) / limit - 1e-9))
 
 
 def require_passable(suite: Suite, where: str) -> None:
-    """UserError for a gate that the suite cannot pass whatever the model says, with what would pass."""
+    """UserError for a gate that no model can pass on this suite; the message says how many clusters the gate needs."""
     size = of(suite)
     if suite.gate is None or (size.cases >= VERDICT_FROM and size.upper <= suite.gate["failure_rate"]):
         return
@@ -87,7 +90,7 @@ def require_passable(suite: Suite, where: str) -> None:
 
 
 def items_for_width(rate: Estimate) -> int | None:
-    """Cases like these for an interval of WIDTH around the rate that was seen, design effect included; None without a rate."""
+    """Cases with this design effect that give an interval of WIDTH around the observed rate; None without a rate."""
     if rate.value is None:
         return None
     return math.ceil(power.items_for_width(WIDTH, rate.value).number * rate.detail.get("design_effect", 1.0))

@@ -1,4 +1,4 @@
-"""The suites of a run in the terminal: coverage of the taxonomy, one row a suite, the worst failures, what can be traced."""
+"""The suites of a run in the terminal: taxonomy coverage, one row per suite, the worst failures, what can be traced."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CAPTION = (
 ANECDOTE = f"* fewer than {MINIMUM_PAIRS} pairs are an anecdote: no hypothesis is tested on them"
 EXAMPLES = 2  # failures shown for each suite that has some
 SUITES_WITH_EXAMPLES = 8
-WIDTH = 100  # columns, of a wider terminal or a pipe too: longer lines are hard to read
+WIDTH = 100  # most columns, also in a wider terminal or a pipe: longer lines are hard to read
 EXPECTED, GOT, LEAST_PROMPT = 18, 20, 30  # columns of an example
 GAP = 2  # between two columns
 
 
 def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), notes: Sequence[str] = ()) -> None:
-    """Print what the suites found. `groups`: the bridge's, which failures have a pair to trace; `notes`: where to go on."""
+    """Print what the suites found. `groups`: the failures that the bridge can pair and trace; `notes`: next steps."""
     width = min(console.width, WIDTH)
     put = partial(console.print, highlight=False, markup=False, width=width)
     put()
@@ -64,7 +64,7 @@ def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), not
 
 
 def verdict(judged: JudgedSuite) -> str:
-    """The gate's verdict in one word; "-" where there is no rate to judge."""
+    """The gate's verdict in one word ("no gate" without one); "-" if there is no rate to judge."""
     if not results.is_live(judged):
         return "-"
     return "no gate" if judged.suite.gate is None else VERDICTS[results.gate(judged)]
@@ -118,13 +118,13 @@ def effective_size(estimate: Estimate) -> str:
 
 
 def tier(judged: JudgedSuite) -> str:
-    """Whether verdicts on cases are exact ("verified") or a heuristic's, "both" where there are some of each."""
+    """Whether the verdicts on cases are exact ("verified") or from a heuristic; "both" if there are some of each."""
     tiers = {found.tier for _, found in judged.cases if found.failed is not None}
     return "both" if len(tiers) > 1 else "".join(tiers)
 
 
 def _reasons(judged: Sequence[JudgedSuite]) -> Table | None:
-    """Why suites say nothing, and which calls or legs are missing from those that do: a line each, the whole in the results."""
+    """One line per suite: why it has no rate, or which calls or legs are missing from it. The results hold the full text."""
     lines = [(one.suite.id, reason) for one in judged if (reason := _reason(one))]
     if not lines:
         return None
@@ -167,7 +167,7 @@ def _put_failures(judged: Sequence[JudgedSuite], put: partial[None], width: int)
 
 
 def _traceable(groups: Sequence[SuitePairs]) -> Table:
-    """What became of every suite's failures: how many have a pair, and why most of the others have none."""
+    """For every suite: how many failures have a pair, and the most frequent reason of the others."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), expand=True)
     for name in ("suite", "mode"):
         table.add_column(name, no_wrap=True)
@@ -188,7 +188,7 @@ def _is_anecdote(group: SuitePairs) -> bool:
 
 
 def _different(failures: Sequence[tuple[Case, Detection]]) -> list[tuple[Case, Detection]]:
-    """The first failures of different originals: two variants of one prompt show the same thing twice."""
+    """The first failures of different originals, since two variants of one prompt show the same thing twice."""
     first: dict[str, tuple[Case, Detection]] = {}
     for case, found in failures:
         first.setdefault(case.cluster, (case, found))
@@ -196,7 +196,7 @@ def _different(failures: Sequence[tuple[Case, Detection]]) -> list[tuple[Case, D
 
 
 def _example(case: Case, found: Detection, width: int) -> Text:
-    """The end of the prompt, what was expected and what came; below it what was changed, or why it is a failure."""
+    """The end of the prompt, the expected and the actual output; below them the change, or why it is a failure."""
     texts = (one.text for one in case.outcomes if one.error is None)
     said = " / ".join(dict.fromkeys(_flat(text) or "nothing" for text in texts))
     expected = " or ".join(map(_flat, case.item.answers[:2])) or "-"
@@ -209,7 +209,7 @@ def _example(case: Case, found: Detection, width: int) -> Text:
 
 
 def _row(prompt: str, expected: str, got: str, width: int) -> Text:
-    """Three columns, as wide in every suite, so that they stand below each other."""
+    """Three columns, equally wide in every suite, so that they line up."""
     cells = (Text(prompt), Text(expected, "green"), Text(got, "red"))
     for cell, columns in zip(cells, (_prompt_width(width), EXPECTED, GOT), strict=True):
         cell.truncate(columns, overflow="ellipsis", pad=True)
@@ -221,14 +221,14 @@ def _prompt_width(width: int) -> int:
 
 
 def _why(case: Case, found: Detection, width: int) -> str:
-    """What a change that should have made no difference changed, or the evidence where no answer was expected."""
+    """The change that should have made no difference, or the evidence if no answer was expected."""
     if case.parent is not None and "right_clean" in found.detail:
         return _change(case.parent.item.prompt, case.item.prompt, width - len("    changed '' to ''"))
     return "" if case.item.answers else f"because {_flat(found.evidence or found.subtype)}"
 
 
 def _change(original: str, changed: str, width: int) -> str:
-    """What stands between the words that two prompts begin and end with: "changed 'guitar is' to 'guitar'".
+    """The difference between the common first and last words of two prompts: "changed 'guitar is' to 'guitar'".
 
     `width`: columns for the words of both.
     """
@@ -245,7 +245,7 @@ def _change(original: str, changed: str, width: int) -> str:
 
 
 def _flat(text: str) -> str:
-    """Line ends and runs of white space made visible as one mark each, so that an example stays on its line."""
+    """The text with line ends and runs of white space as one visible mark each, so that an example stays on one line."""
     return " ".join(text.replace("\n", " ⏎ ").split())
 
 

@@ -1,7 +1,8 @@
 """Shared estimators of the calibrations: numpy, scipy, statsmodels, scikit-learn and pingouin, no model
 and no torch.
 
-Functions raise `Insufficient` where the data support no number; they never return NaN, a clipped value or a default.
+Functions raise `Insufficient` if the data support no number; an estimate is never NaN, a clipped value or a default. Only arrays
+over resamples may hold NaN, which intervals drop (up to 1 %) or refuse.
 """
 
 from calibrations.statistics.anova import (

@@ -1,7 +1,7 @@
 """One-way analysis of variance over templates: effect sizes, their noncentral-F interval, equivalence, Welch.
 
-`units` say which values of a group were drawn together (clusters); without them every value is its own. Values of one unit
-resemble each other, so F is larger by the design effect even if the groups do not differ, and is divided by it.
+`units` say which values of a group were drawn together (clusters); without them every value is a unit. Values of one unit
+resemble each other, which raises F by the design effect even if the groups do not differ, so F is divided by it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from calibrations.statistics.permutation import Alternative, PermutationTest, ar
 Groups = Sequence[ArrayLike]
 NO_NOISE = 1e-12  # residuals below this share of the largest value are rounding
 CLEAR_F = (
-    1e7  # scipy's noncentral F has no value from a noncentrality of about 1e10 on; its limit is exact to 1e-4 here
+    1e7  # scipy's noncentral F is NaN above a noncentrality of about 1e10; its limit form is exact to 1e-4 from here on
 )
 
 
@@ -53,7 +53,7 @@ class WelchAnova:
 
 @dataclass(frozen=True)
 class UnitsEffect:
-    """How much larger F is for values that were drawn in units, and the units' residual degrees of freedom."""
+    """The factor by which drawing values in units raises F, and the units' residual degrees of freedom."""
 
     design_effect: float
     freedom: int
@@ -122,9 +122,10 @@ def one_way_effects(groups: Groups) -> OneWayEffects:
 def units_effect(groups: Groups, units: Groups | None = None) -> UnitsEffect:
     """Design effect and residual degrees of freedom of values drawn in `units` (one vector of labels per group).
 
-    Variance of the pooled mean with groups as strata, over that of as many independent values; units less groups. Without
-    units 1 and n - k. Raises Insufficient("n_clusters") for a group of one unit and ("zero_variance") if values do not vary
-    inside groups beyond rounding, or the units of a group do not differ.
+    The design effect is the variance of the pooled mean with groups as strata, over that of as many independent values. The
+    degrees of freedom are the number of units minus that of groups. Without units they are 1 and n - k. Raises
+    Insufficient("n_clusters") for a group of one unit and ("zero_variance") if values do not vary inside groups beyond
+    rounding, or if the units of a group do not differ.
     """
     arrays = _checked(groups, 1)
     values, labels = np.concatenate(arrays), np.repeat(np.arange(len(arrays)), [a.size for a in arrays])
@@ -139,7 +140,7 @@ def units_effect(groups: Groups, units: Groups | None = None) -> UnitsEffect:
 
 
 def clustered_f(table: OneWayEffects, effect: UnitsEffect) -> tuple[float, float]:
-    """F / design effect and its p with the residual degrees of freedom of the units."""
+    """F / design effect, and its p with the units' residual degrees of freedom."""
     f = table.f / effect.design_effect
     return f, float(scipy.stats.f.sf(f, table.df_between, effect.freedom))
 
@@ -147,8 +148,9 @@ def clustered_f(table: OneWayEffects, effect: UnitsEffect) -> tuple[float, float
 def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = None) -> Interval:
     """Interval of eta2 by inversion of the noncentral F: f2 / (1 + f2) with f2 = nc x design effect / n at both ends.
 
-    The noncentrality has F / design effect as its upper (lower) `(1 - level)/2` quantile, 0 if none does. Raises as
-    `one_way_effects` and `units_effect`. Source: Steiger 2004; Donner & Klar 2000 (design effect).
+    At either end, F / design effect is the upper or lower `(1 - level)/2` quantile of the noncentral F with noncentrality nc;
+    nc is 0 if there is none. Raises as `one_way_effects` and `units_effect`. Source: Steiger 2004; Donner & Klar 2000 (design
+    effect).
     """
     table, effect = one_way_effects(groups), units_effect(groups, units)
     f, _ = clustered_f(table, effect)
@@ -159,11 +161,11 @@ def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = No
 
 
 def _noncentrality(f: float, df_between: int, df_within: int, probability: float) -> float:
-    """nc with P(F' <= F | nc) = probability; 0 when even the central F lies below it."""
+    """nc with P(F' <= F | nc) = probability; 0 if that probability is smaller even for the central F."""
     if f <= 0 or scipy.stats.f.cdf(f, df_between, df_within) <= probability:
         return 0.0
     if f > CLEAR_F:
-        # The numerator is then nc / df_between without noise: nc <= f df_between chi2 / df_within.
+        # The numerator is then nc / df_between almost without noise: nc <= f df_between chi2 / df_within.
         return float(f * df_between * scipy.stats.chi2.isf(probability, df_within) / df_within)
 
     def excess(nc: float) -> float:
@@ -195,11 +197,11 @@ def welch_anova(groups: Groups) -> WelchAnova:
 def equivalence_test(
     groups: Groups, margin_eta2: float, *, equal_variances: bool = False, units: Groups | None = None
 ) -> Equivalence:
-    """Wellek's test that the group means differ by less than a margin: small p = equivalent.
+    """Wellek's test that the group means differ by less than a margin; a small p means equivalent.
 
     margin f2 = margin_eta2 / (1 - margin_eta2), p = P(F' <= F) for the noncentral F with nc = N f2 (Welch's F unless
     `equal_variances`). With `units` (one label vector per group): Welch's F of `_welch_of_units`, nc = N f2 / design
-    effect. Raises as `welch_anova`; with units as `units_effect` too. Source: statsmodels equivalence_oneway.
+    effect. Raises as `welch_anova`, with units also as `units_effect`. Source: statsmodels equivalence_oneway.
     """
     from statsmodels.stats import oneway  # imported here: it brings pandas, which takes a while
 
@@ -257,7 +259,7 @@ def eta2_permutation(groups: Groups, *, n_resamples: int, seed: int) -> Permutat
     total = (centred**2).sum()
 
     def statistic(orders: np.ndarray) -> np.ndarray:
-        # One bin per relabelling and group: as fast for eighty groups as for three.
+        # One bin per relabelling and group, so eighty groups take no longer than three.
         cells = orders + len(sizes) * np.arange(len(orders))[:, None]
         weights = np.broadcast_to(centred, orders.shape).ravel()
         sums = np.bincount(cells.ravel(), weights, minlength=len(orders) * len(sizes)).reshape(len(orders), -1)

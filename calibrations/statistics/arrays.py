@@ -32,13 +32,13 @@ def paired(first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]) -> tuple
 
 
 def is_constant(values: np.ndarray, axis: int | None = None) -> np.ndarray | bool:
-    """True where the spread of `values` is nothing but rounding (range <= 1e-12 of the largest magnitude)."""
+    """True where `values` vary by rounding at most (range <= 1e-12 of the largest magnitude)."""
     spread = values.max(axis=axis) - values.min(axis=axis)
     return spread <= 1e-12 * np.abs(values).max(axis=axis)
 
 
 def root(function: Callable[[float], float], low: float, high: float, xtol: float = 2e-12) -> float:
-    """Where `function` changes its sign between `low` and `high` (Brent 1973). Raises as scipy's `brentq`."""
+    """The point between `low` and `high` where `function` changes sign (Brent 1973). Raises as scipy's `brentq`."""
     return float(scipy.optimize.brentq(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""Cluster bootstrap through one shared matrix of multinomial counts, so that all statistics keep their joint law."""
+"""Cluster bootstrap by one shared matrix of multinomial counts, so that all statistics keep their joint distribution."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 from calibrations.statistics.arrays import Interval, finite, tails
 from calibrations.statistics.errors import Insufficient
 
-# More than 1 % of unusable resamples means the statistic has no bootstrap distribution.
+# With more than this share of unusable resamples, the statistic has no bootstrap distribution.
 MAXIMUM_DEGENERATE_FRACTION = 0.01
-ARRAYS_KEPT = 6  # of counts: both splits and the numbers of resamples in use; 8 MB for 10,000 resamples of 400 prompts
+ARRAYS_KEPT = 6  # count arrays: both splits, each number of resamples in use; 8 MB for 10,000 resamples of 400 prompts
 BLOCK_BYTES = (
     1 << 26
 )  # of float64 rows at once; 10,000 resamples of up to 838 prompts are one block, whose weights are kept
 
-WEIGHTS: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=2)  # counts and their weights, of one block each
+WEIGHTS: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=2)  # (counts, weights), each in one block
 
 
 def bootstrap_counts(
@@ -33,11 +33,10 @@ def bootstrap_counts(
 ) -> Int[np.ndarray, "resample prompt"]:
     """W: how often each prompt occurs in each resample.
 
-    Clusters (default: every prompt is its own) are drawn with replacement, as many as there are, within each
-    stratum; all prompts of a cluster share its count. With clusters of unequal size the rows of W sum to different
-    numbers, which the functions below divide by. Read-only: one array serves all callers with equal arguments. Raises
-    ValueError if a cluster spans two strata, and Insufficient("n_clusters") if a stratum has fewer than 2 clusters (its
-    variance would read 0).
+    Within each stratum, as many clusters are drawn with replacement as it has (default: every prompt is a cluster). All prompts
+    of a cluster share its count. With clusters of unequal size the rows of W have different sums; the functions below divide
+    by them. Read-only: callers with equal arguments share one array. Raises ValueError if a cluster spans two strata, and
+    Insufficient("n_clusters") if a stratum has fewer than 2 clusters (its variance would be 0).
     """
     member, stratum_of_cluster = cluster_strata(n_prompts, clusters, strata)
     return _counts(tuple(member.tolist()), tuple(stratum_of_cluster.tolist()), n_resamples, seed)
@@ -48,8 +47,8 @@ def pooled_if_single(
 ) -> Int[np.ndarray, "resample prompt"]:
     """`bootstrap_counts` within strata; over all clusters together if a stratum has a single one.
 
-    The pooled interval is wider, as differences between strata then count as sampling error. For small sets of prompts, where
-    some template is drawn once. Raises Insufficient("n_clusters") for a single cluster in all.
+    The pooled interval is wider, since differences between strata then count as sampling error. Meant for small sets of
+    prompts, in which some template may occur once. Raises Insufficient("n_clusters") if there is only one cluster in all.
     """
     try:
         return bootstrap_counts(n_prompts, n_resamples, seed=seed, clusters=clusters, strata=strata)
@@ -61,7 +60,7 @@ def pooled_if_single(
 def _counts(
     member: tuple[int, ...], stratum_of_cluster: tuple[int, ...], n_resamples: int, seed: int
 ) -> Int[np.ndarray, "resample prompt"]:
-    """Multinomial counts of the clusters of each stratum, handed to their prompts."""
+    """Multinomial counts of the clusters of each stratum; each prompt gets the count of its cluster."""
     strata, rng = np.array(stratum_of_cluster), np.random.default_rng(seed)
     counts = np.empty((n_resamples, len(strata)), dtype=np.int16 if len(member) <= np.iinfo(np.int16).max else np.int64)
     for value in np.unique(strata):
@@ -75,7 +74,7 @@ def _counts(
 
 
 def row_blocks(rows: int, columns: int) -> list[slice]:
-    """The rows in blocks of at most `BLOCK_BYTES` of float64: what is computed from counts needs no more at once."""
+    """The rows in blocks of at most `BLOCK_BYTES` of float64, which bounds the memory of what is computed from counts."""
     step = max(BLOCK_BYTES // (8 * max(columns, 1)), 1)
     return [slice(start, min(start + step, rows)) for start in range(0, max(rows, 1), step)]
 
@@ -132,7 +131,7 @@ def weight_blocks(counts: Int[np.ndarray, "resample prompt"]) -> Iterator[Float[
 
 
 def _weights(counts: Int[np.ndarray, "resample prompt"], kept: bool) -> Float[np.ndarray, "resample prompt"]:
-    """W with rows that sum to 1: of an array that `bootstrap_counts` keeps made once, as tens of statistics share it."""
+    """W with rows that sum to 1; `kept` if tens of statistics share the array, so that it is computed once."""
     if not kept or counts.flags.writeable:
         return counts / counts.sum(axis=1, keepdims=True)
     for known, weights in tuple(WEIGHTS):
@@ -175,11 +174,11 @@ def bootstrap_ratio_errors(
     denominator: Float[np.ndarray, " prompt"],
     clusters: ArrayLike | None = None,
 ) -> Float[np.ndarray, " resample"]:
-    """Linearised standard error of the ratio of means inside each resample: the law of the standard error itself.
+    """Linearised standard error of the ratio of means in each resample: the bootstrap distribution of the standard error.
 
     SE_b^2 = G/(G-1) sum_g w_g (F_g - theta_b D_g)^2 / (sum_g w_g D_g)^2 over clusters g (default: prompts), with F_g,
-    D_g cluster totals and w_g the cluster's count: `Ratio.standard_error` when every count is 1. `counts` must come
-    from the same clusters. C30 uses it for the interval of a coefficient of variation.
+    D_g the cluster's totals and w_g its count. With all counts 1 it is `Ratio.standard_error`. `counts` must come from the
+    same clusters. C30 uses it for the interval of a coefficient of variation.
     """
     n = counts.shape[1]
     cluster = _codes("clusters", clusters, n, default=np.arange(n))

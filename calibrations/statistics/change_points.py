@@ -11,7 +11,7 @@ from calibrations.statistics.errors import Insufficient
 def change_points(
     signal: ArrayLike, penalty: float, *, model: str = "l2", min_size: int = 2, minimum_points: int = 4
 ) -> list[int]:
-    """Segment ends of `signal` [time], the last of which is its length, by PELT at full resolution (jump = 1).
+    """Segment ends of `signal` [time] by PELT at full resolution (jump = 1); the last end is the signal's length.
 
     3 log(n) sigma^2 is a usable penalty for model "l2". Raises Insufficient("not_run") for fewer than
     `minimum_points` measurements and ImportError if ruptures is not installed. Source: Killick et al. 2012.
@@ -23,6 +23,6 @@ def change_points(
         import ruptures
     except ImportError as error:
         raise ImportError("change points need the package ruptures: pip install ruptures") from error
-    # The library's default jump of 5 only looks at multiples of 5.
+    # The library's default jump of 5 considers only multiples of 5.
     fit = ruptures.Pelt(model=model, min_size=min_size, jump=1).fit(x)
     return [int(end) for end in fit.predict(pen=penalty)]

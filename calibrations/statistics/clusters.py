@@ -1,8 +1,8 @@
 """Standard errors and t tests of means whose prompts come in clusters.
 
-Prompts of one cluster are one draw, so their residuals are summed first. Where the clusters lie in strata that are fixed by
-design (templates), residuals are taken from the mean of the stratum: every sample holds the same strata, so a difference
-between strata is no sampling error.
+Prompts of one cluster are one draw, so their residuals are summed first. If the clusters lie in strata that are fixed by
+design (templates), residuals are taken from the mean of the stratum: every sample has the same strata, so differences between
+strata are no sampling error.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from calibrations.statistics.errors import Insufficient
 
 @dataclass(frozen=True)
 class ClusteredMean:
-    """Sampling error of a mean, templates fixed.
+    """Sampling error of a mean with fixed templates.
 
-    `degrees_of_freedom` are those of the chi-square that the squared standard error is a multiple of. `design_effect` is the
-    squared standard error over that of as many independent prompts: 1 if every prompt is a cluster of its own. `n_clusters`
-    counts the clusters of all `n_strata`.
+    `degrees_of_freedom` are those of the chi-square that the squared standard error follows up to a factor. `design_effect` is
+    the squared standard error over that of as many independent prompts: 1 if every prompt is a cluster of its own.
+    `n_clusters` counts the clusters of all `n_strata`.
     """
 
     standard_error: float
@@ -37,9 +37,9 @@ class ClusteredMean:
 
 @dataclass(frozen=True)
 class Totals:
-    """Residuals from the mean of the stratum, summed over each cluster; a cluster in two strata is one in each.
+    """Residuals from the mean of the stratum, summed over each cluster; a cluster in two strata counts as one in each.
 
-    `sums` [cluster variable], `stratum` [cluster], `n_clusters` [stratum] in each stratum, `residuals` [prompt variable],
+    `sums` [cluster variable], `stratum` [cluster], `n_clusters` [stratum], `residuals` [prompt variable],
     `stratum_of_prompt` [prompt].
     """
 
@@ -57,7 +57,7 @@ class Totals:
 
     @property
     def independent_variances(self) -> Float[np.ndarray, " variable"]:
-        """The same if every prompt were a cluster of its own."""
+        """Squared standard errors if every prompt were a cluster of its own."""
         n = np.bincount(self.stratum_of_prompt)
         return (n / (n - 1))[self.stratum_of_prompt] @ self.residuals**2 / len(self.residuals) ** 2
 
@@ -66,7 +66,7 @@ def cluster_totals(values: Float[np.ndarray, "prompt variable"], clusters: Array
     """Residual totals of the columns of `values`. `clusters`, `strata` [prompt] are labels.
 
     Raises ValueError for labels of another length and Insufficient("n_clusters") if a stratum has a single cluster, which
-    says nothing of the spread between clusters.
+    says nothing about the spread between clusters.
     """
     table = finite("values", values, ndim=2)
     if not len(table) == np.size(clusters) == np.size(strata):
@@ -98,11 +98,11 @@ def variances_of_means(
 
 
 def clustered_mean(values: ArrayLike, clusters: ArrayLike, strata: ArrayLike) -> ClusteredMean:
-    """Standard error of the mean of `values` [prompt], with the degrees of freedom that its clusters are worth.
+    """Standard error of the mean of `values` [prompt], with the effective degrees of freedom of its clusters.
 
     With q_g = total_g^2: df = 2 (sum q)^2 / sum (q - mean q)^2 x (G - T)/G over all G clusters, at most G - T (T strata).
-    Matches the variance of the squared error to that of a chi-square (Satterthwaite 1946) with the variance of q taken from
-    the data: clusters of unequal size or heavy tails are worth fewer. Raises as `cluster_totals`, and
+    This matches the variance of the squared error to that of a chi-square (Satterthwaite 1946), with the variance of q taken
+    from the data. Clusters of unequal size and heavy tails lower df. Raises as `cluster_totals`, and
     Insufficient("zero_variance") if no prompt differs from its stratum.
     """
     totals = cluster_totals(finite("values", values, ndim=1)[:, None], clusters, strata)
@@ -137,7 +137,7 @@ class TTest:
     degrees_of_freedom: int
 
     def interval(self, level: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
-        """(lower, upper): mean +- t quantile x standard error, of the shape of `mean`."""
+        """(lower, upper): mean +- t quantile x standard error, each with the shape of `mean`."""
         half = scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1]) * self.standard_error
         return self.mean - half, self.mean + half
 

@@ -25,7 +25,7 @@ class SignalDetection:
 
 @dataclass(frozen=True)
 class FalseAlarms:
-    """1 - precision (a false discovery proportion) next to the false alarm rate FP/(N - positives)."""
+    """1 - precision (a false discovery proportion), and the false alarm rate FP/(N - positives)."""
 
     one_minus_precision: float
     false_alarm_rate: float
@@ -78,7 +78,7 @@ def false_alarms(recall: float, precision: float, n_circuit: int, n_heads: int) 
 def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Wilson score interval of a proportion, without continuity correction. Raises Insufficient("n_prompts") for n = 0.
 
-    Counts need not be whole, as an effective sample size is not. Source: Wilson 1927; Newcombe 1998, method 3.
+    Counts need not be whole numbers, so effective sample sizes work too. Source: Wilson 1927; Newcombe 1998, method 3.
     """
     from statsmodels.stats.proportion import proportion_confint  # imported here: it brings pandas, which takes a while
 
@@ -116,10 +116,10 @@ def discrimination(labels: ArrayLike, scores: ArrayLike) -> Discrimination:
 def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) -> Interval:
     """DeLong interval of the AUROC on the logit scale: logit(A) +- z se / (A (1 - A)), always inside (0, 1).
 
-    se^2 = var(placements of positives)/n1 + var(placements of negatives)/n0. On the plain scale an interval of few heads
-    near 1 is symmetric where the estimate is not. Raises as `discrimination`, Insufficient("n_heads") for fewer than 2 in a
-    class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use the exact
-    permutation p). Source: DeLong et al. 1988; Pepe 2003 (logit).
+    se^2 = var(placements of positives)/n1 + var(placements of negatives)/n0. Near 1 and with few heads the estimate is skewed,
+    which a symmetric interval on the plain scale ignores. Raises as `discrimination`, Insufficient("n_heads") for fewer than 2
+    in a class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use the exact permutation p).
+    Source: DeLong et al. 1988; Pepe 2003 (logit).
     """
     member, score = _labelled(labels, scores)
     positive, negative = score[member], score[~member]

@@ -68,8 +68,8 @@ def cohen_d_interval(d: float, n_first: int, n_second: int, level: float = 0.90)
 def _noncentrality_of_t(freedom: int, t: float, probability: float) -> float:
     """nc with P(T' <= t | nc) = probability, from P = E[Phi(t sqrt(V / freedom) - nc)] with V chi-square.
 
-    The expectation is a Gauss-Legendre sum over the quantiles of V; scipy's own noncentral t cdf is NaN for some nc far
-    from t.
+    The expectation is a Gauss-Legendre sum over the quantiles of V. scipy's noncentral t cdf is not used because it is NaN for
+    some nc far from t.
     """
     node, weight = np.polynomial.legendre.leggauss(400)
     scaled_t = t * np.sqrt(scipy.stats.chi2.ppf((node + 1) / 2, freedom) / freedom)

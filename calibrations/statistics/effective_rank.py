@@ -1,4 +1,4 @@
-"""Effective rank of a matrix under four definitions; they differ, so each has its name."""
+"""Effective rank of a matrix under four different definitions, each with its own name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one exception of the statistics: a quantity that must not be reported as a number."""
+"""The exception for a quantity that must not be reported as a number."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ INSUFFICIENT_REASONS = frozenset(
 class Insufficient(Exception):
     """The data cannot support the requested number.
 
-    `reason` is one word of the closed list `INSUFFICIENT_REASONS`, `detail` an optional sentence with the values
-    that led to it, `needs` what would make it sufficient ("about 90 prompts"). Raises ValueError for a reason outside
-    the list.
+    `reason` is one word of the closed list `INSUFFICIENT_REASONS`, `detail` an optional sentence with the values behind it,
+    `needs` what would make the data sufficient ("about 90 prompts"). Raises ValueError for a reason outside the list.
     """
 
     def __init__(self, reason: str, detail: str = "", needs: str | None = None) -> None:
@@ -50,12 +49,12 @@ class Insufficient(Exception):
         super().__init__(f"{reason}: {detail}" if detail else reason)
 
     def __reduce__(self) -> tuple[type[Insufficient], tuple[str, str, str | None]]:
-        # Without this a worker process could not send the exception back: pickle would pass the joined message.
+        # Without this a worker process could not send the exception back: pickle would pass only the joined message.
         return type(self), (self.reason, self.detail, self.needs)
 
 
 def or_none(compute: Callable[[], Value]) -> Value | None:
-    """The value, or None where the data support none."""
+    """The value, or None if `compute` raises Insufficient."""
     try:
         return compute()
     except Insufficient:
@@ -63,7 +62,7 @@ def or_none(compute: Callable[[], Value]) -> Value | None:
 
 
 def or_reason(compute: Callable[[], Value]) -> Value | dict[str, str]:
-    """The value, or {"insufficient": reason} where the data support none."""
+    """The value, or {"insufficient": reason} if `compute` raises Insufficient."""
     try:
         return compute()
     except Insufficient as missing:

@@ -50,16 +50,16 @@ def excess_kurtosis(values: ArrayLike, kind: MomentType = 2) -> float:
     return {1: g2, 3: (g2 + 3) * ((n - 1) / n) ** 2 - 3}[kind]
 
 
-DRAWN_AT_ONCE = 2_000_000  # numbers: 16 MB
+DRAWN_AT_ONCE = 2_000_000  # float64 numbers, 16 MB
 
 
 @lru_cache(maxsize=32)
 def student_kurtoses(n: int, excess: float, n_samples: int, seed: int) -> Float[np.ndarray, " sample"]:
     """Excess kurtosis (type 1) of each of `n_samples` samples of n from Student's t, in ascending order; read-only.
 
-    `excess` is the true one: t has 6 / (df - 4), so df = 4 + 6 / excess; 0 is the normal law. The kurtosis of a sample is
-    biased low and skewed, the more so the heavier the tails, so its law is drawn and not approximated. ValueError for a
-    negative `excess`.
+    `excess` is the true excess kurtosis: t has 6 / (df - 4), so df = 4 + 6 / excess; 0 is the normal distribution. Sample
+    kurtosis is biased low and skewed, more so for heavier tails, so its distribution is simulated, not approximated. Raises
+    ValueError for a negative `excess`.
     """
     if excess < 0:
         raise ValueError(f"excess kurtosis is {excess}; no Student t has a negative one")

@@ -27,7 +27,7 @@ class Survival(NamedTuple):
 
 
 class ApproximateP(NamedTuple):
-    """Normal back-calculation from an interval: allowed only where the interval is near symmetric."""
+    """Normal back-calculation of p from an interval; valid only if the interval is nearly symmetric."""
 
     standard_error: float
     z: float
@@ -55,8 +55,8 @@ def _present(p: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def adjusted_p(p: ArrayLike, method: Correction) -> Float[np.ndarray, " hypothesis"]:
-    """Adjusted p-values of `p` [hypothesis]: "bonferroni", "holm" (family-wise), "bh", "by" (false discovery rate: of
-    independent or positively dependent tests, and of any).
+    """Adjusted p-values of `p` [hypothesis]. "bonferroni" and "holm" control the family-wise error; "bh" (independent or
+    positively dependent tests) and "by" (any dependence) the false discovery rate.
 
     A missing p (NaN) is left out of the family and stays NaN in the result; it never lowers or raises the others.
     Raises Insufficient("not_run") if nothing is left. Source: Holm 1979; Benjamini & Hochberg 1995; Benjamini &
@@ -100,10 +100,10 @@ def survival(p: ArrayLike, alpha: float = 0.05) -> Survival:
 
 
 def approximate_p(value: float, baseline: float, interval: Interval, quantile: float = 1.96) -> ApproximateP:
-    """Two-sided normal p of value = baseline, the SE being the interval's width / (2 x `quantile`).
+    """Two-sided normal p of value = baseline, with SE = width of the interval / (2 x `quantile`).
 
-    `quantile` is 1.96 for a 95 % interval, as published. Flag the result `approx`: it holds for near-symmetric
-    intervals only. Raises Insufficient("zero_variance") for an interval of no width.
+    `quantile` is 1.96 for a 95 % interval, as published. Label the result `approx`: it holds only for nearly symmetric
+    intervals. Raises Insufficient("zero_variance") for an interval of no width.
     """
     se = (interval[1] - interval[0]) / (2 * quantile)
     if se <= 0:
@@ -119,7 +119,7 @@ def or_clause_p(p: ArrayLike) -> float:
 
 
 def intersection_union_p(p: ArrayLike) -> float:
-    """p of "all gates hold": max p, level alpha without correction. A missing p raises "not_run"."""
+    """p of "all gates hold": max p, level alpha without correction. Raises Insufficient("not_run") if a p is missing."""
     values, present = _present(p)
     if not present.all():
         raise Insufficient("not_run", f"{int((~present).sum())} gate p-values are missing")
@@ -129,8 +129,8 @@ def intersection_union_p(p: ArrayLike) -> float:
 def partial_conjunction_p(p: ArrayLike, at_least: int, dependence: Literal["any", "positive"] = "any") -> float:
     """p of "at least u of n hypotheses are false", at most 1 (Benjamini & Heller 2008).
 
-    Under any dependence (n - u + 1) p_(u), after Bonferroni; under positive dependence the smaller
-    min over i >= u of (n - u + 1) / (i - u + 1) p_(i), after Simes, which never falls as u rises.
+    Under any dependence (n - u + 1) p_(u), from Bonferroni; under positive dependence the smaller
+    min over i >= u of (n - u + 1) / (i - u + 1) p_(i), from Simes, which never falls as u rises.
     Raises Insufficient("n_heads") if fewer than u p-values are present.
     """
     values, present = _present(p)
@@ -144,14 +144,14 @@ def partial_conjunction_p(p: ArrayLike, at_least: int, dependence: Literal["any"
 
 
 def false_hypotheses(p: ArrayLike, alpha: float) -> int:
-    """Lower 1 - alpha confidence bound of how many hypotheses are false, tests positively dependent.
+    """Lower 1 - alpha confidence bound of the number of false hypotheses, for positively dependent tests.
 
-    The largest u whose partial conjunction p is at most alpha. Source: Benjamini & Heller 2008, section 3. Raises
+    It is the largest u whose partial conjunction p is at most alpha. Source: Benjamini & Heller 2008, section 3. Raises
     Insufficient("not_run") without p-values.
     """
     count = int(_present(p)[1].sum())
     rejected = [partial_conjunction_p(p, u, "positive") <= alpha for u in range(1, count + 1)]
-    return sum(rejected)  # they are rejected in order of u
+    return sum(rejected)  # p never falls as u rises, so the first u are rejected
 
 
 def step_down_max_t(
@@ -159,9 +159,10 @@ def step_down_max_t(
 ) -> StepDown:
     """Westfall & Young step-down maxT of one-sided "estimate > null" from shared bootstrap draws.
 
-    t = (estimate - null)/sd of its draws; null law (draw - estimate)/sd; adjusted p by the +1 rule over maxima of the
-    hypotheses not yet rejected, made monotone. Exact dependence, family-wise error. Raises
-    Insufficient("degenerate_bootstrap") if draws are not finite, ("zero_variance") if a statistic does not vary.
+    t = (estimate - null)/sd of its draws; null distribution (draw - estimate)/sd; adjusted p by the +1 rule over maxima of the
+    hypotheses not yet rejected, made monotone. It controls the family-wise error and uses the actual dependence. Raises
+    ValueError for draws of another shape, Insufficient("degenerate_bootstrap") if draws are not finite, ("zero_variance") if a
+    statistic does not vary.
     """
     estimate, resampled = np.asarray(estimates, dtype=float), np.asarray(draws, dtype=float)
     if resampled.ndim != 2 or resampled.shape[1:] != estimate.shape:
@@ -175,7 +176,7 @@ def step_down_max_t(
         raise Insufficient("zero_variance", f"hypotheses {np.flatnonzero(sd == 0).tolist()} do not vary over draws")
     t, law = (estimate - null) / sd, (resampled - estimate) / sd
     order = np.argsort(-t)
-    # Maximum over the hypotheses at or below each place in the order, smallest t first.
+    # For each place in the order, the maximum over the hypotheses with this or a smaller t.
     maxima = np.maximum.accumulate(law[:, order][:, ::-1], axis=1)[:, ::-1]
     p = ((maxima >= t[order]).sum(axis=0) + 1) / (len(law) + 1)
     adjusted = np.empty_like(p)
@@ -196,14 +197,17 @@ def storey_pi0(p: ArrayLike, threshold: float = 0.5, minimum: int = 50) -> float
 
 
 def p_to_e(p: float, kappa: float = 0.5) -> float:
-    """Calibrator of Vovk & Wang 2021: e = kappa p^(kappa - 1); p = 0 gives inf."""
+    """e-value of p by the calibrator of Vovk & Wang 2021: e = kappa p^(kappa - 1); p = 0 gives inf.
+
+    Raises ValueError unless 0 < kappa < 1.
+    """
     if not 0 < kappa < 1:
         raise ValueError(f"kappa is {kappa}; expected a number between 0 and 1")
     return math.inf if p == 0 else kappa * p ** (kappa - 1)
 
 
 def e_benjamini_hochberg(e: ArrayLike, alpha: float = 0.05) -> Bool[np.ndarray, " hypothesis"]:
-    """e-BH: reject the k* largest e-values, k* the largest k with e_(k) >= K/(alpha k); FDR under any dependence.
+    """e-BH: reject the k* largest of K e-values, k* the largest k with e_(k) >= K/(alpha k); FDR under any dependence.
 
     Source: Wang & Ramdas 2022. Raises Insufficient("not_run") without e-values.
     """

@@ -1,4 +1,4 @@
-"""Overlap of head sets: top-k selection, Jaccard, Dice, and the kappa and hypergeometric p that follow from k."""
+"""Overlap of head sets: top-k selection, Jaccard, Dice, and the hypergeometric p of an overlap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from calibrations.statistics.errors import Insufficient
 
 @dataclass(frozen=True)
 class SetOverlap:
-    """Two sets of heads: the published size ratio (an upper bound of Jaccard), Jaccard and Dice."""
+    """Overlap of two sets of heads: the published size ratio (an upper bound of Jaccard), Jaccard and Dice."""
 
     size_ratio: float
     jaccard: float
@@ -24,7 +24,7 @@ class SetOverlap:
 
 
 def top_k_mask(scores: ArrayLike, k: int) -> Bool[np.ndarray, "... head"]:
-    """The k largest scores along the last axis; ties go to the lower index, that is the lower (layer, head)."""
+    """True at the k largest scores along the last axis; ties go to the lower index, that is the lower (layer, head)."""
     values = finite("scores", scores)
     if not 1 <= k <= values.shape[-1]:
         raise Insufficient("n_heads", f"k = {k} of {values.shape[-1]} heads")

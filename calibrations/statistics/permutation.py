@@ -39,7 +39,7 @@ def plus_one_p(exceedances: int, n_resamples: int) -> float:
 
 
 def threshold_p(draws: ArrayLike, threshold: float, alternative: Alternative = "greater") -> float:
-    """Bootstrap p of "statistic > threshold": (1 + #{theta* <= threshold}) / (B + 1); "less" is its mirror image.
+    """Bootstrap p of "statistic > threshold": (1 + #{theta* <= threshold}) / (B + 1); "less" is the mirror image.
 
     Raises Insufficient("degenerate_bootstrap") if more than 1 % of the draws are not finite.
     """
@@ -59,9 +59,9 @@ def require_attainable(minimum_p: float, alpha: float = 0.05) -> None:
 def permutation_p(
     observed: float, null: Float[np.ndarray, " relabelling"], alternative: Alternative, exact: bool
 ) -> float:
-    """p of `observed` among `null` values; ties within rounding count as extreme; two-sided is twice the smaller tail.
+    """p of `observed` among `null` values; ties within rounding count as extreme; two-sided p is twice the smaller tail.
 
-    `exact`: `null` enumerates every relabelling, the observed one included, and the p is a plain proportion; else +1.
+    `exact`: `null` enumerates every relabelling, the observed one included, and p is a plain proportion; else the +1 rule.
     """
     finite_values = np.append(null[np.isfinite(null)], observed)
     slack = 1e-12 * float(np.abs(finite_values).max())
@@ -112,7 +112,7 @@ def head_label_permutation(
     [head] is the circuit, `layers` [head] keeps its layer profile. Exact when all relabellings fit in `n_resamples`.
     Raises Insufficient("n_heads") for an empty circuit, ("all_selected") if no head is outside it, and ("ratio_undefined") if
     the circuit's own statistic is not finite.
-    Does not refuse on a floor above alpha: pass `minimum_p` to `require_attainable`.
+    It does not check whether the smallest possible p is below alpha: pass `minimum_p` to `require_attainable`.
     """
     member = np.asarray(in_circuit, dtype=bool)
     if not member.any():
@@ -144,8 +144,8 @@ def edge_contrast(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Statistic for `head_label_permutation`: mean value of edges between two heads of the mask minus that of all others.
 
-    `edges` marks which (sender, receiver) pairs exist; `values` is read there only. Edges that share a head are not
-    independent, so it is the labels of heads that may be permuted, never those of edges. NaN for a mask without edges.
+    `edges` marks which (sender, receiver) pairs exist; `values` is read only there. Edges that share a head are not
+    independent, so only the labels of heads may be permuted, never those of edges. NaN for a mask without edges.
     """
     weights, exists = np.where(edges, values, 0.0), edges.astype(float)
 
@@ -186,7 +186,7 @@ def arrangement_count(labels: ArrayLike) -> int:
 def arrangements(
     labels: ArrayLike, n_resamples: int, seed: int
 ) -> tuple[Iterator[Shaped[np.ndarray, "relabelling item"]], bool]:
-    """Every distinct order of `labels` if they are at most `n_resamples` (exact), else random shuffles in blocks of rows."""
+    """(blocks of orders, exact): all distinct orders of `labels` if there are at most `n_resamples`, else random shuffles."""
     array = np.asarray(labels)
     if arrangement_count(array) <= n_resamples:
         return iter([np.array(list(_distinct_orders(Counter(array.tolist()), [])))]), True

@@ -1,6 +1,6 @@
-"""The published rules of the calibrations on point estimates: values, labels and verdicts, nothing inferential.
+"""The published rules of the calibrations on point estimates: values, labels and verdicts, without inference.
 
-Thresholds are arguments without defaults: they are the published wording and live in the configuration.
+Thresholds are arguments without defaults, because the published thresholds stand in the configuration.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def published_verdict(value: float, rule: Rule, threshold: float) -> Literal["pa
 
 
 def c13_label(eta2: float, *, invariant: float, sensitive: float) -> str:
-    """invariant below `invariant` (.01), template-sensitive above `sensitive` (.06), moderate between, ends included."""
+    """invariant below `invariant` (.01), template-sensitive above `sensitive` (.06), moderate between (ends included)."""
     if eta2 < invariant:
         return "invariant"
     return "template-sensitive" if eta2 > sensitive else "moderate"
 
 
 def c30_label(cv: float, *, excellent: float, acceptable: float, problematic: float) -> str:
-    """excellent below .05, acceptable below .10, problematic above .20; between, unnamed by the seed: marginal."""
+    """excellent below .05, acceptable below .10, problematic above .20, else marginal (our word: the published rule has none)."""
     if cv < excellent:
         return "excellent"
     if cv < acceptable:
@@ -72,7 +72,7 @@ def c36_label(delta: float, *, adds_value: float, substantial: float) -> str:
 def c16_split_half(scores: ArrayLike) -> float:
     """Published split-half: Spearman-Brown of the correlation between prompts 2i and 2i+1. `scores` [prompt].
 
-    Its expectation is 0 for exchangeable prompts: report, never gate. Raises
+    Its expectation is 0 for exchangeable prompts, so report it but never gate by it. Raises
     Insufficient("n_prompts") for fewer than 3 pairs, ("zero_variance") if one half is constant.
     """
     y = finite("scores", scores, ndim=1)
@@ -87,7 +87,7 @@ def c16_split_half(scores: ArrayLike) -> float:
 def divergence(thetas: Mapping[str, float | None]) -> float:
     """M98's published value: max - min of theta over ablation methods; E1b is 1 minus it.
 
-    Raises Insufficient("not_run") if a method is missing (None or NaN), naming it and the divergence of the others,
+    Raises Insufficient("not_run") if a method is missing (None or NaN), with its name and the divergence of the others,
     and ("n_methods") for fewer than 2 methods.
     """
     if len(thetas) < 2:
@@ -108,11 +108,11 @@ def m3b_labels(
     contingent: float,
     circuit_fraction: float,
 ) -> CertifiedStability:
-    """M3b's labels from how many of `n_subsamples` had a positive mean, per head.
+    """M3b's labels. `pass_counts`: for each head, how many of `n_subsamples` had a positive mean.
 
-    certified at >= certified (.95), contingent at >= contingent (.50), else unstable; the circuit passes if at least
-    `circuit_fraction` (.5) of heads are certified. Counts are compared, not rounded rates. Raises
-    Insufficient("n_heads") without heads.
+    A head is certified if its rate is at least `certified` (.95), contingent if at least `contingent` (.50), else unstable.
+    The circuit passes if at least `circuit_fraction` (.5) of the heads are certified. Counts are compared, not rounded rates.
+    Raises Insufficient("n_heads") without heads.
     """
     if not pass_counts:
         raise Insufficient("n_heads", "no heads")
@@ -126,9 +126,9 @@ def m3b_labels(
 
 
 def m3b_equivalent_t(pass_rate: float, fraction: float) -> float:
-    """t above which a share `pass_rate` of subsamples of size `fraction` has a positive mean: z sqrt((1-f)/f).
+    """t at which a share `pass_rate` of subsamples of size `fraction` f has a positive mean: z(pass_rate) sqrt((1-f)/f).
 
-    .822 for 95 % of 80 % subsamples.
+    It is .822 for 95 % of 80 % subsamples.
     """
     return float(scipy.stats.norm.ppf(pass_rate) * math.sqrt((1 - fraction) / fraction))
 
@@ -151,7 +151,7 @@ def off_diagonal_means(effects: ArrayLike) -> Float[np.ndarray, " source"]:
 def discriminant_ratios(effects: ArrayLike) -> Float[np.ndarray, " source"]:
     """C17's published value per source task: M[A,A] / mean over B != A of M[A,B], sign kept.
 
-    Defined as evidence only where both are reliably positive; judge on `discriminant_contrasts`. Raises
+    It is evidence only if both are reliably positive; C17's verdict uses contrasts instead. Raises
     Insufficient("n_tasks") for one task and ("ratio_undefined") if an off-diagonal mean is exactly 0.
     """
     matrix, off = _task_matrix(effects), off_diagonal_means(effects)
@@ -208,10 +208,10 @@ def layer_density(
     n_resamples: int,
     seed: int,
 ) -> LayerDensity:
-    """Spearman of layer index with the number of circuit heads in it, empty layers kept as tied zeros.
+    """Spearman of layer index with the number of circuit heads in it; empty layers count as tied zeros.
 
-    The p re-draws the circuit's k head positions at random among all heads (two-sided); the t approximation is shown
-    beside it. Raises as `spearman`.
+    The two-sided p redraws the circuit's k heads at random among all heads; the t approximation is given beside it. Raises as
+    `spearman`.
     """
     counts = np.asarray(heads_per_layer, dtype=int)
     if (counts > model_heads_per_layer).any():

@@ -25,9 +25,9 @@ class Correlation(NamedTuple):
 
 @dataclass(frozen=True)
 class UsableScores:
-    """Scores on the heads that every method scored, without constant methods.
+    """Scores of the heads that every method scored, without constant methods.
 
-    scores [head method]; heads [head] and methods [method] index the original axes.
+    `scores` [head method]; `heads` [head] and `methods` [method] index the original axes.
     """
 
     scores: Float[np.ndarray, "head method"]
@@ -36,7 +36,7 @@ class UsableScores:
 
 
 def usable_scores(scores: ArrayLike, minimum_heads: int = 10, minimum_methods: int = 2) -> UsableScores:
-    """Heads scored by every method (NaN = not scored, never filled with 0), constant methods dropped.
+    """Heads scored by every method (NaN: not scored, never filled with 0), without constant methods.
 
     `scores` [head method]. Raises Insufficient("n_methods") if fewer than `minimum_methods` remain and
     ("n_heads") if fewer than `minimum_heads` heads are common to all.
@@ -100,7 +100,7 @@ def mean_spearman(scores: ArrayLike, missing: Literal["listwise", "pairwise"] = 
 
 
 def mean_spearman_draws(scores: Float[np.ndarray, "resample head method"]) -> Float[np.ndarray, " resample"]:
-    """Mean pairwise Spearman rho of each resample, re-ranked; NaN for a resample with a constant method."""
+    """Mean pairwise Spearman rho of each resample, ranked anew in each; NaN for a resample with a constant method."""
     ranks = _standard_ranks(finite("scores", scores, ndim=3), axis=1)
     n_methods = ranks.shape[2]
     # The squared length of the sum of unit vectors is m + 2 x (sum of correlations over pairs).
@@ -111,11 +111,11 @@ def mean_spearman_draws(scores: Float[np.ndarray, "resample head method"]) -> Fl
 def mean_spearman_of_pairs(
     scores: Float[np.ndarray, "resample head method"], pairs: Sequence[tuple[int, int, ArrayLike]]
 ) -> Float[np.ndarray, " resample"]:
-    """Mean Spearman rho over (method, method, heads) triples, each pair of methods ranked on its own heads.
+    """Mean Spearman rho over (method, method, heads) triples; each pair of methods is ranked on its own heads.
 
-    `heads` indexes the head axis. With all pairs on all heads it is `mean_spearman_draws`. NaN for a resample in which a
-    method is constant over a pair's heads. Raises Insufficient("n_methods") without pairs, ("n_heads") for a pair of
-    fewer than 3 heads.
+    `heads` indexes the head axis. With all pairs on all heads it equals `mean_spearman_draws`. NaN for a resample in which a
+    method is constant over a pair's heads. Raises Insufficient("n_methods") without pairs, ("n_heads") for a pair with fewer
+    than 3 heads.
     """
     table = finite("scores", scores, ndim=3)
     if not pairs:
@@ -140,7 +140,7 @@ def _standard_ranks(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def mean_spearman_permutation(scores: ArrayLike, *, n_resamples: int, seed: int) -> PermutationTest:
-    """Test of mean pairwise rho > 0: head labels are permuted independently in every method, +1 rule.
+    """Test of mean pairwise rho > 0 by permuting head labels independently in every method; p by the +1 rule.
 
     `scores` [head method], complete. For complete tables without ties this is also the permutation test of Kendall's
     W, which is then (1 + (m-1) mean rho)/m. Raises as `usable_scores`.
@@ -161,9 +161,9 @@ def mean_spearman_permutation(scores: ArrayLike, *, n_resamples: int, seed: int)
 def spearman_permutation(
     x: ArrayLike, y: ArrayLike, *, n_resamples: int, seed: int, alternative: Alternative = "greater"
 ) -> PermutationTest:
-    """Permutation test of Spearman rho: distinct orders of y over x, exact if they fit in `n_resamples`, else +1 rule.
+    """Permutation test of Spearman rho over distinct orders of y; exact if they fit in `n_resamples`, else the +1 rule.
 
-    The floor of the exact one-sided p is product(g_i!)/n! over the tied groups of y. Raises as `spearman`.
+    The smallest exact one-sided p is product(g_i!)/n!, with g_i the sizes of the tied groups of y. Raises as `spearman`.
     """
     a, b = _pair(x, y)
     ranks_x = _standard_ranks(a, axis=0)

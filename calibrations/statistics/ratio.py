@@ -15,18 +15,18 @@ from calibrations.statistics.arrays import Interval, paired, tails
 from calibrations.statistics.clusters import covariance_of_means
 from calibrations.statistics.errors import Insufficient
 
-# Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (our choice).
+# Below a t of 3 the Fieller interval is unbounded too often to report a ratio (our choice).
 MINIMUM_DENOMINATOR_T = 3.0
-MOST_UNITS = 10_000  # sampling units that `Ratio.units_for` looks at; nobody draws more
+MOST_UNITS = 10_000  # sampling units that `Ratio.units_for` considers; nobody draws more
 
 
 @dataclass(frozen=True)
 class Ratio:
     """theta = sum F / sum D with what is needed to judge it.
 
-    value: theta, never clipped. scores [prompt]: linearised scores y_p = theta + (F_p - theta D_p) / mean(D), whose
-    mean is theta. standard_error: sd(y) / sqrt(n), or its cluster-robust form. denominator_t: mean(D) / SE(mean D).
-    relative_covariance: cov(mean y, mean D) / mean(D). degrees_of_freedom: number of sampling units minus 1.
+    `value`: theta, never clipped. `scores` [prompt]: linearised scores y_p = theta + (F_p - theta D_p) / mean(D), whose
+    mean is theta. `standard_error`: sd(y) / sqrt(n), or its cluster-robust form. `denominator_t`: mean(D) / SE(mean D).
+    `relative_covariance`: cov(mean y, mean D) / mean(D). `degrees_of_freedom`: number of sampling units minus 1.
     """
 
     value: float
@@ -47,7 +47,7 @@ class Ratio:
         Raises Insufficient("denominator") if that set is unbounded (mean(D)^2 <= q^2 var(mean D)).
         """
         q2 = scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1]) ** 2
-        # With theta + x for the bound, F - (theta + x) D has mean -x mean(D): a x^2 + 2 b x - c = 0, free of cancellation.
+        # With the bound as theta + x, F - (theta + x) D has mean -x mean(D). Solving a x^2 + 2 b x - c = 0 avoids cancellation.
         a, b, c = 1 - q2 / self.denominator_t**2, q2 * self.relative_covariance, q2 * self.standard_error**2
         if a <= 0:
             raise Insufficient(
@@ -58,21 +58,21 @@ class Ratio:
         return float(self.value - (b + root) / a), float(self.value - (b - root) / a)
 
     def t_interval(self, level: float = 0.90) -> Interval:
-        """theta +- t quantile x standard error, with one degree of freedom less than there are sampling units."""
+        """theta +- t quantile x standard error; degrees of freedom: number of sampling units minus 1."""
         half = float(scipy.special.stdtrit(self.degrees_of_freedom, tails(level)[1])) * self.standard_error
         return self.value - half, self.value + half
 
     def p_within(self, band: Interval) -> float:
-        """p of "theta lies in `band`": the larger of the one-sided t tests against its two ends (Schuirmann 1987)."""
+        """p of "theta lies in `band`": the larger p of the one-sided t tests against its two ends (Schuirmann 1987)."""
         room = min(self.value - band[0], band[1] - self.value)
         if self.standard_error == 0:
             return float(room <= 0)
         return float(scipy.special.stdtr(self.degrees_of_freedom, -room / self.standard_error))
 
     def units_for(self, room: float, level: float = 0.90) -> int | None:
-        """How many sampling units, spread as these are, make `t_interval` reach no further than `room` to either side.
+        """How many sampling units with this spread give `t_interval` a half-width of at most `room`.
 
-        None if no number up to MOST_UNITS does.
+        None if more than MOST_UNITS would be needed.
         """
         n_units = self.degrees_of_freedom + 1
         candidates = np.arange(2, MOST_UNITS + 1)
@@ -89,7 +89,7 @@ class Ratio:
 
 
 def ratio_of_means(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike | None = None) -> Ratio:
-    """theta = sum F / sum D, ungated: call `reportable_ratio` for a number that may be published.
+    """theta = sum F / sum D without the denominator gate; `reportable_ratio` gives a number that may be published.
 
     `numerator` F [prompt], `denominator` D [prompt]. Completeness is the ratio of D - G to D; a difference of two
     circuits is the ratio of F_a - F_b to D; the normalised form has F - F_empty and D - F_empty. `clusters`
@@ -142,9 +142,9 @@ class MeanOfRatios(NamedTuple):
 
 
 def mean_of_ratios(numerator: ArrayLike, denominator: ArrayLike, near_zero: float = 0.1) -> MeanOfRatios:
-    """The other faithfulness, mean_p F_p / D_p, for display only: it is ruled by the smallest denominators.
+    """The other definition of faithfulness, mean_p F_p / D_p, for display only: the smallest denominators dominate it.
 
-    Counts prompts with |D_p| < near_zero x median |D|. Raises Insufficient("denominator") if some D_p is 0.
+    It counts prompts with |D_p| < near_zero x median |D|. Raises Insufficient("denominator") if some D_p is 0.
     """
     f, d = paired(("numerator", numerator), ("denominator", denominator))
     if not d.all():

@@ -49,7 +49,7 @@ class SplitHalf:
 
 @dataclass(frozen=True)
 class MeanSquares:
-    """Two-way table of targets x raters: mean squares of rows, columns and residual, and within rows."""
+    """Mean squares of a two-way table of targets x raters: of rows, columns and residual, and within rows."""
 
     rows: float
     columns: float
@@ -82,7 +82,7 @@ def mean_squares(ratings: ArrayLike) -> MeanSquares:
 
 
 def intraclass_correlation(ratings: ArrayLike, level: float = 0.95) -> dict[str, IntraclassCorrelation]:
-    """The six coefficients of Shrout & Fleiss by McGraw & Wong name: ICC(1,1) ICC(A,1) ICC(C,1) and (1,k) (A,k) (C,k).
+    """The six coefficients of Shrout & Fleiss by their McGraw & Wong names: ICC(1,1) ICC(A,1) ICC(C,1), (1,k) (A,k) (C,k).
 
     `ratings` [target rater]: A is absolute agreement (rater offsets count against it), C consistency. Standardise
     columns of different units first. Values and F from pingouin; intervals from the McGraw & Wong (1996) F formulas,
@@ -100,8 +100,9 @@ def intraclass_correlation(ratings: ArrayLike, level: float = 0.95) -> dict[str,
 def single_rating_correlations(ratings: ArrayLike) -> dict[str, float]:
     """ICC(A,1) and ICC(C,1) of `ratings` [target rater] from the mean squares, without test or interval.
 
-    Agreement (MSR - MSE) / (MSR + (k-1) MSE + k (MSC - MSE)/n), consistency (MSR - MSE) / (MSR + (k-1) MSE): as
-    `intraclass_correlation`, some hundred times as fast. Raises as `mean_squares`. Source: McGraw & Wong 1996.
+    Agreement (MSR - MSE) / (MSR + (k-1) MSE + k (MSC - MSE)/n), consistency (MSR - MSE) / (MSR + (k-1) MSE). The values equal
+    those of `intraclass_correlation` and take about a hundredth of the time. Raises as `mean_squares`. Source: McGraw & Wong
+    1996.
     """
     squares = mean_squares(ratings)
     true = squares.rows - squares.error
@@ -146,7 +147,7 @@ def _single(bounds: Interval, k: int) -> Interval:
 
 
 def _averaged(bounds: Interval, k: int) -> Interval:
-    """The bounds for the mean of k raters; minus infinity where raters oppose each other so far that it has none."""
+    """The bounds for the mean of k raters; minus infinity if raters disagree so much that it is undefined."""
     low, high = (r * k / (1 + r * (k - 1)) if 1 + r * (k - 1) > 0 else -np.inf for r in bounds)
     return float(low), float(high)
 
@@ -168,9 +169,9 @@ def _agreement_interval(squares: MeanSquares, quantile: float) -> Interval:
 
 
 def agreement_p(ratings: ArrayLike, threshold: float) -> float:
-    """One-sided p of "ICC(A,1) > threshold": the level at which its lower McGraw & Wong bound meets the threshold.
+    """One-sided p of "ICC(A,1) > threshold": the level at which its lower McGraw & Wong bound equals the threshold.
 
-    `ratings` [target rater]. Floored at 1e-12, where the root search ends. Raises as `mean_squares`.
+    `ratings` [target rater]. At least 1e-12, where the root search ends. Raises as `mean_squares`.
     """
     squares = mean_squares(ratings)
     edge = 1e-12
@@ -199,8 +200,8 @@ def generalisability_p(effects: ArrayLike, threshold: float, clusters: ArrayLike
 def generalisability(effects: ArrayLike, level: float = 0.90, clusters: ArrayLike | None = None) -> Reliability:
     """ICC(C,P) with heads as targets and prompts as raters: 1 - MSE/MSR, the transposed Cronbach alpha.
 
-    `effects` [prompt head]: how well the mean over these prompts orders the heads. Prompts of one of the `clusters`
-    [prompt] are no independent raters: MSE is multiplied by the design effect of `rater_design_effect` and has
+    `effects` [prompt head]. The coefficient says how well the mean over these prompts orders the heads. Prompts of one cluster
+    (`clusters` [prompt]) are not independent raters: MSE is multiplied by the design effect of `rater_design_effect` and has
     (clusters - 1)(heads - 1) degrees of freedom. Negative values are kept. Raises as `mean_squares`, and
     Insufficient("n_clusters") for one cluster. Source: McGraw & Wong 1996.
     """
@@ -225,10 +226,10 @@ def _prompts_as_raters(effects: ArrayLike, clusters: ArrayLike | None) -> tuple[
 
 
 def rater_design_effect(effects: Float[np.ndarray, "prompt head"], clusters: ArrayLike) -> tuple[float, int]:
-    """(Variance of head means over that of as many independent prompts, number of clusters).
+    """(design effect, number of clusters G): the variance of head means over that of as many independent prompts.
 
-    sum_g |sum_{p in g} r_p|^2 / sum_p |r_p|^2 x G/(G-1) x (n-1)/n on the residuals r_p [head] of effects less head and
-    prompt means: 1 if every prompt is a cluster of its own. Raises Insufficient("n_clusters") for one cluster.
+    The design effect is sum_g |sum_{p in g} r_p|^2 / sum_p |r_p|^2 x G/(G-1) x (n-1)/n, with r_p [head] the effects minus head
+    and prompt means. It is 1 if every prompt is a cluster of its own. Raises Insufficient("n_clusters") for one cluster.
     """
     member = np.unique(np.asarray(clusters), return_inverse=True)[1]
     n, n_clusters = len(effects), int(member.max()) + 1
@@ -250,8 +251,8 @@ def cronbach_alpha(
 ) -> Reliability:
     """alpha = k/(k-1) (1 - sum of item variances / variance of the total), with Feldt's F interval.
 
-    `scores` [subject item]; NaN is missing. "listwise" drops incomplete subjects and the interval uses the number
-    left (pingouin 0.7 uses the number before); "pairwise" uses pairwise covariances and the smallest pair count.
+    `scores` [subject item]; NaN is missing. "listwise" drops incomplete subjects, and the interval uses the number left
+    (pingouin 0.7 uses the number before dropping); "pairwise" uses pairwise covariances and the smallest pair count.
     Negative values are kept. Raises Insufficient("n_heads") for fewer than 2 items, ("n_prompts") for fewer than 2
     subjects, ("zero_variance") if the total does not vary. Source: Cronbach 1951; Feldt 1965.
     """
@@ -303,8 +304,8 @@ def mean_inter_item_correlation(scores: ArrayLike) -> float:
 def spearman_brown(r_half: float, factor: float = 2.0) -> float:
     """Reliability of a test `factor` times as long: factor r / (1 + (factor - 1) r).
 
-    Negative correlations are computed (they mean no reliability; the form explodes towards -1). Raises
-    Insufficient("ratio_undefined") where the denominator is 0, that is r = -1 for two halves.
+    Negative correlations are allowed; they mean no reliability, and the formula diverges towards r = -1. Raises
+    Insufficient("ratio_undefined") if the denominator is 0, that is at r = -1 for two halves.
     """
     denominator = 1 + (factor - 1) * r_half
     if abs(denominator) < 1e-12:
@@ -328,10 +329,10 @@ def mcdonald_omega(scores: ArrayLike) -> float:
         raise Insufficient("zero_variance", "an item does not vary over subjects")
     from sklearn.decomposition import FactorAnalysis  # imported here: scikit-learn takes a while
 
-    # The fit is on z-scores, where its tolerance has a meaning; loadings are then put back on the items' scale.
+    # The fit is on z-scores, so that its tolerance is meaningful; loadings are then rescaled to the items.
     scale = table.std(axis=0)
     fit = FactorAnalysis(n_components=1, svd_method="lapack", tol=1e-10, max_iter=20_000)
-    # The likelihood knows the data only through their correlations: 2 k rows with the same ones are enough.
+    # The likelihood depends on the data only through their correlations, so 2 k rows with the same correlations are enough.
     values, vectors = np.linalg.eigh(np.corrcoef(table, rowvar=False))
     root = np.sqrt(k * np.clip(values, 0.0, None))[:, None] * vectors.T
     fit.fit(np.concatenate([root, -root]))
@@ -351,9 +352,9 @@ def split_half_profile(
     """Head-level split-half: correlate mean effects of two random halves of the prompts across heads.
 
     `effects` [prompt head]. `clusters` [prompt] are kept whole, `strata` [prompt] (templates) are halved separately.
-    Each Pearson correlation is stepped up by Spearman-Brown; the result is the median with a percentile interval over
-    splits. Raises Insufficient("n_heads") for fewer than 3 heads, ("n_clusters") if a stratum has fewer than 2
-    clusters, ("zero_variance") if a half has no variance across heads. A companion of C16's split-half.
+    Each Pearson correlation is stepped up by Spearman-Brown; the result is the median over splits with a percentile interval.
+    Raises Insufficient("n_heads") for fewer than 3 heads, ("n_clusters") if a stratum has fewer than 2 clusters,
+    ("zero_variance") if a half has no variance across heads. C16's split-half uses it.
     """
     table = finite("effects", effects, ndim=2)
     n_prompts, n_heads = table.shape
@@ -390,6 +391,6 @@ def _half(strata: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     first = np.zeros(strata.size, dtype=bool)
     for value in np.unique(strata):
         members = rng.permutation(np.flatnonzero(strata == value))
-        # An odd stratum gives its extra cluster to a half chosen at random, so the halves stay balanced on average.
+        # The extra cluster of an odd stratum goes to a random half, so the halves are balanced on average.
         first[members[: (len(members) + int(rng.integers(2)) * (len(members) % 2)) // 2]] = True
     return first

@@ -2,9 +2,9 @@
 
 greedy, atp, nap_ig, gim, classifier   methods that rank heads
 eap_ig, eap_gim                        methods that rank edges
-ranking                                what a method gives
-nested, crossfit                       the circuits of every size that a ranking makes; on prompts that did not rank
-stopping                               which of them is the circuit
+ranking                                what a method returns
+nested, crossfit                       a ranking's circuits of every size; the same on prompts that did not rank
+stopping                               which of these is the circuit
 curve, resampling, recovery            faithfulness by size, CPR, CMD; intervals and Jaccard; known circuits: plain numbers
 search                                 the recipe that they share
 roles                                  labels for the heads found, by what they do
@@ -43,5 +43,5 @@ __all__ = [
 
 
 def discover(study: Study, method: str = DEFAULT) -> Circuit:
-    """The circuit that `find` finds, without the rest."""
+    """The circuit that `find` finds, without its document."""
     return find(study, method).circuit

@@ -1,13 +1,13 @@
-"""AtP: heads by attribution patching, a first-order estimate of what patching each would do (Nanda 2022).
+"""AtP: heads by attribution patching, a first-order estimate of the effect of patching each head (Nanda 2022).
 
-Of head h on a prompt, in nats (of the logit difference LD, whatever the task's metric), with z what its attention hands to
-W_O and the gradient taken in one of the two runs,
+For head h on a prompt, in nats of the logit difference LD (whatever the task's metric), with z the head's input to W_O and the
+gradient taken in one of the two runs,
 
     score = sum over positions of (z_clean - z_corrupted) . dLD/dz
 
-from one backward pass for all heads: positive where the head's clean output helps. Heads rank by |mean over prompts|, so
-those that work against the answer count too. The corrupted run's gradient misses the first of several heads that work
-together on something the corrupted prompt lacks (with ABC corruption, no name is repeated there).
+from one backward pass for all heads; it is positive if the head's clean output helps. Heads rank by |mean over prompts|, so
+heads that work against the answer count too. If several heads in sequence process something that the corrupted prompt lacks
+(with ABC corruption, no name is repeated), the corrupted run's gradient misses the first of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""classifier: heads by the weight classifier of measurement 09, which has learnt from the model's other circuits.
+"""classifier: heads by the weight classifier of measurement 09, which is trained on the model's other circuits.
 
-It sees the weights and the directions of the answers, and no activation; the prompts only decide the directions. Heads
-rank by the probability that a class-weighted logistic regression gives them, fitted on the circuits of the other tasks.
+It sees the weights and the answer directions but no activations; the prompts only determine the directions. Heads rank by the
+probability from a class-weighted logistic regression that is fitted on the circuits of the other tasks.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Scores = Mapping[str, Float[Tensor, " head"]]
 
 
 def rank(study: Study, prompts: PromptSet) -> HeadRanking:
-    """Heads by their probability; UserError if the model comes with circuits of fewer than two other tasks.
+    """Heads by their probability. Raises UserError if the model comes with circuits of fewer than two other tasks.
 
-    Reads `settings["weights"]`, as 09 does. Answer directions come from discovery prompts, of the other tasks too.
+    Reads `settings["weights"]`, as 09 does. All answer directions, also those of the other tasks, come from discovery prompts.
     """
     require_heads(study, NAME)
     own = HeadWeights.of(study.model)
@@ -55,7 +55,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
 
 
 def _examples(study: Study, own: HeadWeights, scores: Scores) -> dict[str, TaskHeads]:
-    """Every other task with a circuit of this model: its heads' features and which are in the circuit."""
+    """For every other task with a circuit of this model: the features of all heads, and which are in the circuit."""
     examples = {}
     for name in sorted((set(study.model.circuits) & set(tasks.names(study.task.vocabulary))) - {study.task.name}):
         circuit = study.model.circuits[name].check(study.model.n_layers, study.model.n_heads)

@@ -7,12 +7,12 @@ only the components C are intact. With M all components,
 
 MIB (Mueller et al., ICML 2025) takes the curve at fixed shares of all components and on a linear axis of shares
 
-    CPR = trapezoid area under f             large where small circuits do the task, larger still where they overshoot
-    CMD = trapezoid area under |1 - f|       0 where every circuit does just what the model does
+    CPR = trapezoid area under f             large if small circuits do the task, larger still if they overshoot
+    CMD = trapezoid area under |1 - f|       0 if every circuit does exactly what the model does
 
 from the smallest share to 1, so an edge circuit that is faithful at every size has CPR .999 and CMD 0. MIB has so many
-components that every share is a size of its own. Here the axis is the share that each size really is: of 32 heads every
-share up to .02 is one head, 1/32, and CPR is at most .969. So areas only compare methods that rank the same components.
+components that every share is a different size. Here the axis is the actual share of each size: with 32 heads, every share up
+to .02 is one head, 1/32, and CPR is at most .969. So compare areas only between methods that rank the same components.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from jaxtyping import Float, Int
 from circuits.discovery import resampling
 from results_io import UserError
 
-MAXIMUM_UNDEFINED = 0.01  # share of resamples without f above which there is no interval: the rule of the calibrations
-ROUNDING = 1e-9  # 0.1 * 30 heads are 3, although the product of floats is larger
+MAXIMUM_UNDEFINED = 0.01  # with a larger share of resamples without f there is no interval, as in the calibrations
+ROUNDING = 1e-9  # 0.1 * 30 heads are 3, although the float product is larger
 
 
 def sizes(total: int, shares: Sequence[float]) -> list[int]:
-    """Components at each share of `total`, rounded up: two shares of a small model may have one size."""
+    """Number of components at each share of `total`, rounded up; in a small model two shares may have one size."""
     return [min(total, max(1, math.ceil(share * total - ROUNDING))) for share in shares]
 
 
@@ -43,10 +43,10 @@ def normalised(
     empty: Float[np.ndarray, " prompt"],
     counts: Int[np.ndarray, "resample prompt"] | None = None,
 ) -> Float[np.ndarray, "*resample_and_set"]:
-    """f from the metric by prompt: (sum kept - sum empty) / (sum whole - sum empty).
+    """f from the metric per prompt: (sum kept - sum empty) / (sum whole - sum empty).
 
-    With `counts` the sums are those of each resample, resamples first. If the empty set does as much as the model in a
-    resample, that resample has no f (NaN).
+    With `counts` the sums are taken in each resample, with the resample axis first. If the empty set does as much as the model
+    in a resample, f of that resample is NaN.
     """
     if counts is None:
         return (kept.sum(-1) - empty.sum()) / (whole.sum() - empty.sum())
@@ -70,7 +70,7 @@ def distance(shares: Float[np.ndarray, " share"], f: Float[np.ndarray, "*resampl
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The metric by prompt of the circuits at some shares of the model, and at its two ends; the last share is 1."""
+    """The metric per prompt of the circuits at some shares of the model, of no component and of all; the last share is 1."""
 
     shares: tuple[float, ...]
     sizes: tuple[int, ...]
@@ -80,14 +80,14 @@ class Curve:
 
     @property
     def real_shares(self) -> Float[np.ndarray, " share"]:
-        """What each size is of all components."""
+        """Each size as a share of all components."""
         return np.array(self.sizes) / self.sizes[-1]
 
     def summary(self, counts: Int[np.ndarray, "resample prompt"], refusal: str | None = None) -> dict[str, Any]:
         """f at every share, CPR and CMD, each with a 95 % interval over resamples of the prompts.
 
-        The circuits stay as they are and are not chosen anew; `stability` is about that. There is no interval if there is a
-        reason `refusal`, or if more than `MAXIMUM_UNDEFINED` of the resamples have no f. UserError if none has f.
+        Resamples do not choose the circuits anew; `stability` covers that. There is no interval if `refusal` gives a reason, or
+        if more than `MAXIMUM_UNDEFINED` of the resamples have no f. Raises UserError if none has f.
         """
         shares, f = self.real_shares, normalised(self.kept, self.whole, self.empty)
         drawn = normalised(self.kept, self.whole, self.empty, counts)
@@ -114,7 +114,7 @@ class Curve:
 
 
 def _too_few(usable: int, drawn: int) -> str | None:
-    """Why resamples give no interval, if they do not."""
+    """Why the usable resamples give no interval; None if they do."""
     if not usable:
         raise UserError(
             f"none of {drawn} resamples of the discovery prompts has a faithfulness: in each the model does no more than "

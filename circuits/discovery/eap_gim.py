@@ -1,11 +1,11 @@
 """EAP-GIM: edges by attribution patching with the backward pass of Gradient Interaction Modifications (Edin et al. 2025).
 
-Of the edge from writer u to reader r on a prompt,
+For the edge from writer u to reader r on a prompt,
 
     score = sum over positions of (u_clean - u_corrupted) . dLD/d(input of r)
 
-with the gradient of `circuits.engine.gim`, also through the norm in front of the reader. Edges rank by |mean over prompts|;
-the circuit of size n is made of those of the n strongest that lie on a path from the embedding to the logits.
+with the gradient of `circuits.engine.gim`, also through the norm in front of the reader. Edges rank by |mean over prompts|.
+The circuit of size n consists of those of the n strongest edges that lie on a path from the embedding to the logits.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ METHOD = "eap"
 def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     """Edges by the size of their mean score.
 
-    Reads `settings["discovery"]["gim"]`. UnknownWiringError if the model is no pre-norm decoder.
+    Reads `settings["discovery"]["gim"]`. Raises UnknownWiringError if the model is no pre-norm decoder.
     """
     settings = study.settings["discovery"]["gim"]
     engine = gradient_engine(study, gim.of_settings(settings))
     study.progress.expect(engine.edge_passes(METHOD, 1) * len(prompts))
     advance = study.progress.advance
     scores = engine.edge_scores(prompts, settings["base"], METHOD, advance=advance, by_prompt=True).by_prompt
-    assert scores is not None  # by_prompt asks for them
+    assert scores is not None  # because by_prompt is set
     scores = -scores if settings["base"] == "clean" else scores
     kinds: tuple[Kind, ...] = tuple(sorted({node.kind for node in searched(study)}))
     mean = scores.mean(0, dtype=np.float64)

@@ -1,11 +1,11 @@
 """EAP-IG: edges by integrated gradients between the corrupted and the clean run (Hanna et al. 2024).
 
-Of the edge from writer u to reader r on a prompt, in nats (of the logit difference LD, whatever the task's metric),
+For the edge from writer u to reader r on a prompt, in nats of the logit difference LD (whatever the task's metric),
 
     score = sum over positions of (u_clean - u_corrupted) . mean of dLD/d(input of r)
 
-the mean over runs whose embeddings lie between the two runs'. Edges rank by |mean over prompts|; the circuit of size n is
-made of those of the n strongest that lie on a path from the embedding to the logits.
+with the mean over runs whose embeddings lie between those of the two runs. Edges rank by |mean over prompts|. The circuit of
+size n consists of those of the n strongest edges that lie on a path from the embedding to the logits.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ METHOD = "eap_ig_inputs"
 def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     """Edges by the size of their mean score.
 
-    Reads `settings["discovery"]["eap_ig"]["steps"]`. UnknownWiringError if the model is no pre-norm decoder.
+    Reads `settings["discovery"]["eap_ig"]["steps"]`. Raises UnknownWiringError if the model is no pre-norm decoder.
     """
     engine, steps = gradient_engine(study), int(study.settings["discovery"]["eap_ig"]["steps"])
     study.progress.expect(engine.edge_passes(METHOD, steps) * len(prompts))
     advance = study.progress.advance
     scores = engine.edge_scores(prompts, "corrupted", METHOD, steps, advance, by_prompt=True).by_prompt
-    assert scores is not None  # by_prompt asks for them
+    assert scores is not None  # because by_prompt is set
     mean = scores.mean(0, dtype=np.float64)
     kinds: tuple[Kind, ...] = ("head",) if searched(study) == study.model.heads else ("head", "mlp")
     return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph, kinds=kinds)

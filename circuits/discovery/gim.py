@@ -1,11 +1,11 @@
 """GIM: heads by attribution patching with the backward pass of Gradient Interaction Modifications (Edin et al. 2025).
 
-Of head h on a prompt, with z what its attention hands to W_O,
+For head h on a prompt, with z the head's input to W_O,
 
     score = sum over positions of (z_clean - z_corrupted) . dLD/dz
 
-dLD/dz by the backward pass of `circuits.engine.gim`: norms frozen, softmax smoothed, gradients of queries, keys and values
-scaled. Heads rank by |mean over prompts|. The sizes are no nats, so they rank heads and estimate nothing.
+with dLD/dz from the backward pass of `circuits.engine.gim`: norms frozen, softmax smoothed, gradients of queries, keys and
+values scaled. Heads rank by |mean over prompts|. Scores are not in nats: they rank heads but do not estimate effects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     """Heads by the size of their mean score.
 
     Reads `settings["discovery"]["gim"]`: the backward pass, and `base`, the run whose gradient is taken.
-    UnsupportedArchitectureError if the backward pass cannot be put into the model.
+    Raises UnsupportedArchitectureError if the model does not allow this backward pass.
     """
     require_heads(study, NAME)
     settings = study.settings["discovery"]["gim"]

@@ -1,20 +1,20 @@
-"""ACDC-greedy: heads left out one after the other, the least harmful first, down to one.
+"""ACDC-greedy: heads are removed one after the other, the least harmful first, down to one.
 
 On the discovery split only, under mean ablation per template and position:
 
-1. start from all heads; faithfulness theta = (sum D(kept intact) - F_0) / (sum D - F_0), D the task's metric (logit
-   difference, or difference of probabilities), is 1 by definition, F_0 the sum with every head ablated (on greater-than
-   the means alone keep 0.6 of the logit difference, so the plain ratio would call no heads at all a good circuit);
-2. of the heads still kept, leave out the one whose loss keeps theta closest to 1;
-3. go on until one head is left, whatever theta becomes. The later a head is left out, the more it matters.
+1. start from all heads, where the faithfulness theta = (sum D(kept intact) - F_0) / (sum D - F_0) is 1 by definition. D is the
+   task's metric (logit difference, or difference of probabilities), F_0 its sum with every head ablated. Subtracting F_0
+   matters: on greater-than the means alone keep 0.6 of the logit difference, so by the plain ratio a circuit without heads
+   would look good;
+2. of the heads still kept, remove the one whose removal keeps theta closest to 1;
+3. go on until one head is left, whatever theta becomes. The later a head is removed, the more it matters.
 
 The circuit is then the smallest on the path whose theta is within the tolerance of 1, as for every other method; no
 threshold stops the pruning (ACDC has one).
 
-Pruning towards 1 rather than towards the largest theta keeps heads that work against the answer inside the circuit
-when they are part of how the model arrives at its metric. Fan-out is heads^2 / 2 variants. Like ACDC (Conmy et al.
-2023) it judges by running the pruned model, but it prunes heads, and the least harmful first, rather than edges from the
-logits down.
+Pruning towards 1 rather than towards the largest theta keeps heads that work against the answer in the circuit if they
+contribute to the model's metric. It takes about heads^2 / 2 variants. Like ACDC (Conmy et al. 2023) it judges by running the
+pruned model, but it prunes heads, the least harmful first, whereas ACDC prunes edges from the logits down.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from shown_progress import Progress
 
 NAME = "ACDC-greedy"
 SOURCE = "backward greedy pruning of normalised faithfulness, mean ablation per template and position"
-RESAMPLES = "greedy_resamples"  # each prunes anew
+RESAMPLES = "greedy_resamples"  # each resample prunes anew
 RECIPE = Recipe("mean")
 
 
 class ExpectedWork:
-    """A Progress that ignores further announcements, because all pairs that may come were announced at once."""
+    """A Progress that ignores further announcements, because all pairs were announced in advance."""
 
     def __init__(self, progress: Progress) -> None:
         self.advance = progress.advance
 
     def expect(self, pairs: int) -> None:
-        """Known already."""
+        """Does nothing: the pairs were announced in advance."""
 
 
 def pairs(heads: int, prompts: int, settings: Mapping[str, Any]) -> int:
-    """(variant, prompt) pairs that a search takes at most: on all prompts, on each half of them and for every resample.
+    """Largest number of (variant, prompt) pairs of a search: on all prompts, on each half of them and for every resample.
 
-    A pruning of n heads runs 2 variants for its limits and n, n - 1, ... 2 for its steps. `settings` are those of discovery.
+    Pruning n heads takes 2 variants for its limits and n, n - 1, ... 2 for its steps. `settings` are those of discovery.
     """
     resamples = int(settings["stability"][RESAMPLES])
     prunings = 2 + (resamples if resamples > 1 else 0)
@@ -60,7 +60,7 @@ def pairs(heads: int, prompts: int, settings: Mapping[str, Any]) -> int:
 
 
 def rank(study: Study, prompts: PromptSet) -> HeadRanking:
-    """Nodes in reverse order of their pruning; it has no scores. Tells the progress of all prunings of a search."""
+    """Nodes in reverse order of their pruning, without scores. It announces the progress of all prunings of a search."""
     heads = searched(study)
     study.progress.expect(pairs(len(heads), len(prompts), study.settings["discovery"]))
     announced = replace(study, progress=ExpectedWork(study.progress))
@@ -74,9 +74,10 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
 
 
 def prune(study: Study, prompts: PromptSet, weights: Weights | None = None) -> Iterator[tuple[tuple[Node, ...], float]]:
-    """(kept nodes, normalised faithfulness) from all that are searched down to one, each prompt counted `weights` times.
+    """(kept nodes, normalised faithfulness) after each step, from all searched nodes down to one.
 
-    Prompts that count 0 times are not run. A sweep that an earlier pruning made on the same prompts is not run again.
+    Each prompt counts `weights` times; prompts with weight 0 are not run. A sweep that an earlier pruning ran on the same
+    prompts is not run again.
     """
     heads, weights = searched(study), np.ones(len(prompts)) if weights is None else weights
     if not weights.all():

@@ -1,13 +1,12 @@
 """NAP-IG: heads by integrated gradients between the corrupted and the clean run (node attribution; Mueller et al. 2025).
 
-Of head h on a prompt, in nats (of the logit difference LD, whatever the task's metric), with z what its attention hands to
-W_O,
+For head h on a prompt, in nats of the logit difference LD (whatever the task's metric), with z the head's input to W_O,
 
     score = sum over positions of (z_clean - z_corrupted) . mean of dLD/dz
 
-the mean over runs whose embeddings lie between the two runs'. Heads rank by |mean over prompts|. A head that is saturated
-in both runs, where AtP's gradient vanishes, has a gradient on the way from one to the other. It needs nothing of how layers
-are wired, so it runs on every family.
+with the mean over runs whose embeddings lie between those of the two runs. Heads rank by |mean over prompts|. For a head that
+is saturated in both runs AtP's gradient vanishes, but not the gradient between them. The method does not depend on how layers
+are wired, so it runs on every model family.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The circuits of every size that a ranking makes, each inside the next, and what they leave of the task's metric."""
+"""The nested circuits of a ranking, one for every size, and what they keep of the task's metric."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from results_io import UserError
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """Circuits of 0, 1, ... all components of a ranking on some prompts. Each size is run once, when first asked for."""
+    """Circuits of 0, 1, ... all components of a ranking on some prompts. Each size is run once, on first use."""
 
     study: Study
     prompts: PromptSet
@@ -39,7 +39,7 @@ class Nested:
         """The task's metric (logit difference, in nats) of the runs in which only the first `size` components are intact."""
         sizes = list(sizes)
         missing = sorted(set(sizes) - set(self._known))
-        # all heads in one sweep, which shares what the runs have in common; edge sets are too large to hold many
+        # all head circuits in one sweep, which shares common work; edge sets are too large to hold many
         batches = [missing] if self.ranking.all_sizes else [[size] for size in missing]
         for batch in filter(None, batches):
             variants = tuple(self.ranking.only(self.order[:size], f"first {size}") for size in batch)
@@ -48,7 +48,7 @@ class Nested:
         return np.stack([self._known[size] for size in sizes])
 
     def limits(self) -> Float[np.ndarray, "limit prompt"]:
-        """The task's metric without any component and with all. UserError unless the latter is larger in sum."""
+        """The task's metric without any component and with all. Raises UserError unless the sum with all is larger."""
         empty, whole = found = self.logit_diff([0, self.total])
         if whole.sum() <= empty.sum():
             metric = self.study.task.quantity
@@ -60,15 +60,15 @@ class Nested:
         return found
 
     def faithfulness(self, sizes: Sequence[int]) -> Float[np.ndarray, " size"]:
-        """f of each size. UserError as `limits`."""
+        """f of each size. Raises as `limits`."""
         empty, whole = self.limits()
         return curve.normalised(self.logit_diff(sizes), whole, empty)
 
     def smallest(self, will_do: Callable[[int], bool], grid: Sequence[int], at_least: int = 1) -> int:
-        """The smallest size from `at_least` on that `will_do`; all components if none does.
+        """The smallest size from `at_least` on for which `will_do` is true; all components if there is none.
 
-        Where all sizes are too many to try, it is the smallest of a grid, lowered by halving the gap below it. As what will
-        do need not be monotone, a smaller size inside another gap would go unseen.
+        If there are too many sizes to try all, it takes the smallest of a grid and bisects the gap below it. `will_do` need not
+        be monotone, so a smaller size inside another gap may be missed.
         """
         sizes: Sequence[int] = range(at_least, self.total + 1)
         if self.ranking.all_sizes:

@@ -1,4 +1,4 @@
-"""What every discovery method gives: components in order of importance, and the run in which only some are intact."""
+"""What every discovery method returns: components in order of importance, and the run in which only some are intact."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Members = Bool[np.ndarray, " component"]
 
 @dataclass(frozen=True, eq=False)
 class ComponentRanking(ABC):
-    """Heads or edges, and in which order they matter.
+    """Heads or edges in order of importance.
 
     `order(weights)` gives their indices, most important first, with each prompt counted `weights` times; it is
-    deterministic. `scores` by component where the method has any. A circuit of size n is the first n components, given as
-    indices into `components`, because a model of a thousand heads has millions of edges.
+    deterministic. `scores` are per component, if the method has any. A circuit of size n is the first n components. It is given
+    as indices into `components`, because a model of a thousand heads has millions of edges.
     """
 
     components: tuple[Any, ...]
@@ -38,7 +38,7 @@ class ComponentRanking(ABC):
 
     unit: ClassVar[str]
     recipe: ClassVar[Recipe]
-    all_sizes: ClassVar[bool]  # whether every size is tried, or a grid and then sizes between two of its points
+    all_sizes: ClassVar[bool]  # True: every size is tried; False: a grid, then sizes between two of its points
 
     @abstractmethod
     def only(self, kept: Kept, name: str) -> Variant:
@@ -50,11 +50,11 @@ class ComponentRanking(ABC):
 
     @abstractmethod
     def heads(self, members: Members) -> tuple[Node, ...]:
-        """The heads of the circuit whose components are these, in (layer, head) order; then its MLPs, if some were searched."""
+        """The heads of the circuit with these components, in (layer, head) order; then its MLPs, if MLPs were searched."""
 
     @abstractmethod
     def part(self, node: Node) -> Members:
-        """The components that are a head's own."""
+        """The components that belong to a node."""
 
     @abstractmethod
     def strongest_heads(self, kept: Kept) -> tuple[Node, ...]:
@@ -76,7 +76,7 @@ def searched(study: Study) -> tuple[Node, ...]:
 
 
 def require_heads(study: Study, method: str) -> None:
-    """UserError if MLPs are to be searched too, of a `method` that scores heads alone."""
+    """Raises UserError if MLPs are to be searched too but `method` scores only heads."""
     if len(searched(study)) > len(study.model.heads):
         raise UserError(
             f"method {method} ranks heads alone, and measurement.discovery.scope asks for MLPs too; use method=ACDC-greedy or "
@@ -85,7 +85,7 @@ def require_heads(study: Study, method: str) -> None:
 
 
 class HeadRanking(ComponentRanking):
-    """Heads; all others are mean-ablated per template and position, and everything but heads stays as it is."""
+    """Heads; all other heads are mean-ablated per template and position, and everything except heads stays intact."""
 
     unit, recipe, all_sizes = "heads", Recipe("mean"), True
 
@@ -113,10 +113,10 @@ class NodeRanking(HeadRanking):
 
 @dataclass(frozen=True, eq=False)
 class EdgeRanking(ComponentRanking):
-    """Edges, in the order of `graph.edges`; all others carry what their writer gives on the corrupted prompt.
+    """Edges, in the order of `graph.edges`; all others carry their writer's output on the corrupted prompt.
 
-    A kept edge that is on no path of kept edges from the embedding to the logits carries the corrupted value anyway, or
-    reaches nothing. Leaving it out changes no logit, so it does not count as part of the circuit.
+    A kept edge that lies on no path of kept edges from the embedding to the logits carries the corrupted value anyway, or
+    does not reach the logits. Removing it changes no logit, so it does not count as part of the circuit.
     """
 
     graph: Graph = field(kw_only=True)
@@ -147,7 +147,7 @@ class EdgeRanking(ComponentRanking):
 
 @dataclass(frozen=True, eq=False)
 class Wiring:
-    """A graph as arrays: what each edge joins, and who uses what a reader reads.
+    """A graph as arrays: the ends of each edge, and the nodes that use each reader.
 
     A head uses its query, key and value, and an MLP its input. Under grouped-query attention a key or value input belongs
     to every head of its group.
@@ -195,7 +195,7 @@ def connected(kept: Bool[np.ndarray, " edge"], graph: Graph) -> Bool[np.ndarray,
 def by_size(scores: Float[np.ndarray, "prompt component"]) -> Callable[[Weights], Int[np.ndarray, " component"]]:
     """Order by |weighted mean over prompts|, largest first; ties in the order of the components.
 
-    The size and not the sign: components that work against the answer are part of how the model arrives at it.
+    The sign does not count: components that work against the answer are part of how the model arrives at it.
     """
 
     def order(weights: Weights) -> Int[np.ndarray, " component"]:

@@ -1,4 +1,4 @@
-"""How much of a known circuit a method finds: of its set, and of its ranking, which no stopping rule has cut."""
+"""How much of a known circuit a method finds, by the set it finds and by its ranking before any stopping rule."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from circuits.circuit import Node
 
 
 def recovery(found: Collection[Node], order: Sequence[Node], known: Collection[Node]) -> dict[str, float | None]:
-    """Of the set `found`: precision, recall. Of `order`, all heads from the most important on: R-precision, AUROC.
+    """Precision and recall of the set `found`; R-precision and AUROC of `order`, all heads with the most important first.
 
         precision     found and known / found                   None if nothing was found
         recall        found and known / known
-        r_precision   known among the first R / R,              R as many as are known
-        auroc         P(a known head stands before an unknown one); None if there are no unknown heads
+        r_precision   known among the first R / R,              R the number of known heads
+        auroc         P(a known head comes before an unknown one); None if there are no unknown heads
 
-    ValueError if no head is known, or one that is not in `order`.
+    Raises ValueError if no head is known, or if a known head is not in `order`.
     """
     from sklearn.metrics import roc_auc_score  # imported here: scikit-learn takes a while
 

@@ -1,7 +1,7 @@
-"""Bootstrap over clusters of prompts: intervals of a statistic, and how far a chosen set depends on the prompts.
+"""Bootstrap over clusters of prompts: intervals of a statistic, and how much a chosen set depends on the prompts.
 
-The calibrations have a bootstrap of their own, but code that measures may not import code that judges, and discovery needs
-only the simplest case.
+The calibrations have their own bootstrap, but code that measures may not import code that judges, and discovery needs only the
+simplest case.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ COLUMNS = 100_000  # components compared at a time: 100 sets of them are 40 MB i
 
 
 def cluster_counts(clusters: Sequence[Hashable], resamples: int, seed: int) -> Int[np.ndarray, "resample prompt"]:
-    """How often each prompt is in each resample: as many clusters as there are, drawn with replacement.
+    """How often each prompt occurs in each resample of the clusters, drawn with replacement.
 
-    The prompts of a cluster share its count, so with clusters of unequal size the rows sum to different numbers.
+    The prompts of a cluster share its count, so with clusters of unequal size the row sums differ.
     """
     numbers = {name: number for number, name in enumerate(dict.fromkeys(clusters))}
     share = np.full(len(numbers), 1 / len(numbers))
@@ -33,7 +33,7 @@ def interval(draws: Float[np.ndarray, "resample ..."]) -> Float[np.ndarray, "end
 
 
 def half(clusters: Sequence[Hashable], seed: int) -> Bool[np.ndarray, " prompt"]:
-    """Which prompts are in the first of two halves: the clusters dealt at random, the larger half first if they are odd."""
+    """True for prompts in the first of two random halves of the clusters; with an odd number the first half is larger."""
     names = list(dict.fromkeys(clusters))
     dealt = np.random.default_rng(seed).permutation(len(names))
     first = {names[place] for place in dealt[: (len(names) + 1) // 2]}
@@ -41,7 +41,7 @@ def half(clusters: Sequence[Hashable], seed: int) -> Bool[np.ndarray, " prompt"]
 
 
 def jaccard(members: Bool[np.ndarray, "set component"]) -> Float[np.ndarray, "set set"]:
-    """|A and B| / |A or B| of every two sets; 1 for two empty sets, which are the same."""
+    """Jaccard index |A and B| / |A or B| of every two sets; 1 for two empty sets."""
     both = np.zeros((len(members), len(members)))
     for start in range(0, members.shape[1], COLUMNS):
         some = members[:, start : start + COLUMNS].astype(np.float32)  # counts up to 2^24 are exact

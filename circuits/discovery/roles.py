@@ -1,4 +1,4 @@
-"""Label heads by what they do, measured on the discovery split; layers and other models' labels play no part.
+"""Label heads by what they do, measured on the discovery split; layers and other models' labels are not used.
 
 The first rule that matches wins. D is the mean logit difference, and shares are shares of D:
 
@@ -6,10 +6,10 @@ The first rule that matches wins. D is the mean logit difference, and shares are
 2. answer_suppressor: direct effect <= -`direct_share` of D (writes away from it; step 4, expected sign -1);
 3. end_reader_of_<role>: attends from the last position to that named position with at least `attention` (step 2);
 4. <query>_reader_of_<key>: attends from another named position to a named position with at least `attention` (step 1);
-5. previous_token / duplicate_token / induction: that score on random repeats is at least `attention` (step 1);
+5. previous_token / duplicate_token / induction: that score on repeated random tokens is at least `attention` (step 1);
 6. unlabelled: none of these (no step, so it does not enter role-depth tests).
 
-An MLP attends to nothing, so of these it can earn 1, 2 and 6.
+An MLP does not attend, so it can only get labels 1, 2 and 6.
 
 A head gets the sign -1, whatever its label, if ablating it alone (to its mean) raises the logit difference by more than
 `direct_share` of D.
@@ -32,7 +32,7 @@ SCORES = ("previous_token", "duplicate_token", "induction")
 
 
 def assign(study: Study, heads: Iterable[Node]) -> dict[str, Role]:
-    """Roles of `heads`, by name, each with the range of the evidence that earned the label."""
+    """Roles of `heads` by name, each with the range of the evidence for its label."""
     heads = tuple(heads)
     facts = _facts(study, heads)
     labels: dict[tuple[str, int], list[Node]] = {}
@@ -75,9 +75,9 @@ def label(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, i
 
 
 def _largest_between(between: Mapping[tuple[str, str], float], enough: float) -> tuple[str, str, float] | None:
-    """(query, key, weight) of the largest attention from the last position, or from any if that is not `enough`.
+    """(query, key, weight) of the largest attention from the last position, or from any position if that is below `enough`.
 
-    None for a task that names no position but the last.
+    None for a task that names no position except the last.
     """
     if not between:
         return None
@@ -97,7 +97,7 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
     direct = parts["attribution"].numpy().mean(0) / logit_diff[0]
     by_mlps = parts["mlp"].numpy().mean(0) / logit_diff[0]
     where = prompts.positions
-    between = {  # of positions that are not one token by two names
+    between = {  # only pairs of distinct positions: two names may mean one token
         (query, key): values
         for (query, key), values in attention.between_positions(study, prompts).items()
         if query != key and not torch.equal(where[query], where[key])

@@ -1,12 +1,12 @@
-"""Search a circuit by any of the methods, and say how good and how stable it is. All methods share this recipe.
+"""Search for a circuit by any of the methods, and say how good and how stable it is. All methods share this procedure.
 
-1. On the discovery split only, the model has to do the task, and better than without any head.
+1. On the discovery split, the only one used, the model has to do the task, and better than without any head.
 2. The method ranks heads or edges.
-3. The circuit is the smallest prefix of the ranking that is faithful (within `tolerance` of 1), complete, and beyond which
-   the next head does not count (`stopping`); for heads under mean ablation of all others, for edges with all others patched
-   from the corrupted run. It is chosen on all the prompts, so its faithfulness is measured on the prompts that chose it.
-4. Cross-fitted, so that no prompt scores what it ranked: the curve of faithfulness at MIB's sizes, CPR and CMD, with 95 %
-   bootstrap intervals over clusters of prompts, and faithfulness at the size of the circuit.
+3. The circuit is the smallest prefix of the ranking that is faithful (within `tolerance` of 1) and complete, and after which
+   the next head does not count (`stopping`). All other heads are mean-ablated; all other edges are patched from the corrupted
+   run. It is chosen on all the prompts, so its own faithfulness is measured on the prompts that chose it.
+4. With cross-fitting, so that no prompt scores what it ranked: the curve of faithfulness at MIB's sizes, CPR and CMD, with
+   95 % bootstrap intervals over clusters of prompts, and faithfulness at the size of the circuit.
 5. Stability: the prefix of the same size is chosen anew on bootstrap resamples of the prompts; mean Jaccard index.
 
 The scored splits stay untouched.
@@ -46,29 +46,29 @@ COUNTS = {  # settings that count something, by section
     "discovery.completeness": ("groups",),
     "discovery.stability": ("resamples", "greedy_resamples", "bar_resamples"),
 }
-DIGITS = 4  # of provenance
-SCORES = 10_000  # of the strongest components: all 2.2 million edges of a model of a thousand heads would be 100 MB
+DIGITS = 4  # of numbers in the provenance
+SCORES = 10_000  # strongest components stored: all 2.2 million edges of a model of a thousand heads would be 100 MB
 CHOOSERS = "the prompts that ranked the components and chose the size"
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """The circuit found, and the document that says how: curve, areas, stability, scores."""
+    """The circuit that was found, and the document of the search: curve, areas, stability, scores."""
 
     circuit: Circuit
     document: Mapping[str, Any]
 
     @property
     def sentence(self) -> str:
-        """What was found, for the person who watches."""
+        """What was found, in one sentence for the user."""
         return sentence(self.document)
 
 
 def method_name(name: object, heads: int, settings: Mapping[str, Any]) -> str:
-    """The method of this name, however it is capitalised; UserError names the known ones.
+    """The method of this name in any case. Raises UserError with the known names otherwise.
 
-    `auto` is greedy pruning for a model of at most `settings["discovery"]["greedy_heads"]` heads and EAP-IG above, unless
-    `find` sees that the model's wiring is not known.
+    `auto` is greedy pruning for a model of at most `settings["discovery"]["greedy_heads"]` heads and EAP-IG for a larger one;
+    `find` falls back if the model's wiring is unknown.
     """
     known = {one.lower(): one for one in METHODS}
     if str(name).lower() == DEFAULT:
@@ -79,12 +79,12 @@ def method_name(name: object, heads: int, settings: Mapping[str, Any]) -> str:
 
 
 def may_fall_back(asked: object, name: str) -> bool:
-    """True if `auto` was asked for and comes to a method of edges, which not every model's wiring allows."""
+    """True if `auto` was asked for and means a method of edges, which needs a known wiring of the model."""
     return str(asked).lower() == DEFAULT and METHODS[name] in (eap_ig, eap_gim)
 
 
 def warning(method: str, heads: int, prompts: int, settings: Mapping[str, Any]) -> str | None:
-    """One line about a search that takes long, before it begins; None for one that does not.
+    """One line of warning before a search that takes long; None for one that does not.
 
     `prompts` is the size of the discovery split; reads `settings["discovery"]`.
     """
@@ -101,7 +101,7 @@ def warning(method: str, heads: int, prompts: int, settings: Mapping[str, Any]) 
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError if a setting of `settings["discovery"]` is out of range, before a search costs minutes."""
+    """Raises UserError if a setting of `settings["discovery"]` is out of range, before a search that takes minutes."""
     own = settings["discovery"]
     shares, base, scope = own["shares"], own["atp"]["base"], own.get("scope", HEADS)
     if scope not in SCOPES:
@@ -149,9 +149,8 @@ def _are_shares(shares: object) -> bool:
 def find(study: Study, method: str = DEFAULT) -> Discovery:
     """The circuit that a method finds on the discovery split.
 
-    Reads `settings["discovery"]`. UserError if the method is unknown, a setting is out of range or the model does not do the
-    task. Where `auto` means edges and the model's wiring has none that are known, `fallback` ranks heads, and the document
-    says so.
+    Reads `settings["discovery"]`. Raises UserError if the method is unknown, a setting is out of range or the model does not
+    do the task. If `auto` means edges and the model's wiring is unknown, `fallback` ranks heads, and the document says so.
     """
     check(study.settings)
     method_name(method, len(searched(study)), study.settings)  # refused before anything is run
@@ -191,7 +190,7 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
 
 
 def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, ComponentRanking, str | None]:
-    """(the method, its ranking, why it is not the one that `auto` would take)"""
+    """(method, its ranking, reason for the fallback if `auto` could not take its first choice, else None)."""
     nodes = searched(study)
     name = method_name(method, len(nodes), study.settings)
     try:
@@ -199,7 +198,7 @@ def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, C
     except UnknownWiringError as reason:
         if not may_fall_back(method, name):
             raise
-        only_heads = nodes == study.model.heads  # the fallback by settings ranks heads alone
+        only_heads = nodes == study.model.heads  # the fallback of the settings ranks only heads
         module = METHODS[study.settings["discovery"]["fallback"]] if only_heads else greedy
         return module, module.rank(study, prompts), f"{module.NAME} in place of {name}, because {reason}"
 
@@ -245,7 +244,7 @@ def _ending_words(chosen: Mapping[str, Any]) -> str:
 
 
 def _known_words(document: Mapping[str, Any]) -> str:
-    """The set and the ranking against a circuit that others vouch for, where there is one."""
+    """The set and the ranking compared with a published or planted circuit, in words; empty if there is none."""
     known = document.get("known")
     if known is None:
         return ""
@@ -267,10 +266,10 @@ def _stability_words(stable: Mapping[str, Any], unit: str) -> str:
 def require_ability(
     study: Study, prompts: PromptSet, counts: Int[np.ndarray, "resample prompt"]
 ) -> Float[np.ndarray, "limit prompt"]:
-    """The task's metric by prompt, of the intact model and without any head.
+    """The task's metric per prompt: of the intact model, then with all searched nodes ablated.
 
-    UserError unless the first, and its difference from the second, are positive: with 95 % confidence, or on a single
-    cluster of prompts just positive.
+    Raises UserError unless the metric of the intact model, and its excess over that with all of them ablated, are positive:
+    with 95 % confidence, or for a single cluster of prompts as point estimates.
     """
     nodes = searched(study)
     variants = (ablate((), HeadRanking.recipe, "clean"), ablate(nodes, HeadRanking.recipe, "empty"))
@@ -290,12 +289,12 @@ def require_ability(
 def stability(
     nested: Nested, size: int, resamples: int, settings: Mapping[str, Any], untested: str | None = None
 ) -> dict[str, Any]:
-    """How alike the prefixes of one size are when bootstrap resamples of the prompts choose them.
+    """How similar the prefixes of one size are that bootstrap resamples of the prompts choose.
 
-    Mean Jaccard index of pairs of resamples, and with the prefix on all prompts, of the ranked components and of heads;
-    `inclusion`: in how many of the resamples each head is. The bar is that of Méloux et al. (2025): a mean pairwise index of
-    at least `bar` over at least `bar_resamples` resamples. The size is fixed, so how much it would change is not part of it.
-    With a reason `untested`, or where resamples could not differ, nothing is tested and the bar is not met.
+    Mean Jaccard index between resamples, and between resamples and the prefix on all prompts, for the ranked components and for
+    heads. `inclusion`: the number of resamples that include each head. The bar is that of Méloux et al. (2025): a mean pairwise
+    index of at least `bar` over at least `bar_resamples` resamples. The size is fixed, so its variability is not included. If
+    `untested` gives a reason, or if resamples could not differ, nothing is tested and the bar is not met.
     """
     ranking, bar = nested.ranking, settings["stability"]
     untested = untested or _untested(nested, size, resamples, settings)
@@ -323,7 +322,7 @@ def stability(
 
 
 def _untested(nested: Nested, size: int, resamples: int, settings: Mapping[str, Any]) -> str | None:
-    """Why resamples would say nothing about a circuit's stability; None if they would."""
+    """Why resamples would say nothing about a circuit's stability; None if they are informative."""
     clusters = len(set(nested.prompts.clusters))
     if resamples < 2:
         return "the settings leave it out"
@@ -339,7 +338,7 @@ def _few_clusters(clusters: int, settings: Mapping[str, Any]) -> str | None:
 
 
 def _known(study: Study, heads: tuple[Node, ...], order: tuple[Node, ...]) -> dict[str, Any] | None:
-    """The set and the ranking against the circuit that others vouch for; None if the model comes with none."""
+    """The set and the ranking compared with the published or planted circuit; None if the model comes with none."""
     known = study.model.identity.vouched(study.task.name)
     if known is None:
         return None
@@ -351,7 +350,7 @@ def _known(study: Study, heads: tuple[Node, ...], order: tuple[Node, ...]) -> di
 
 
 def _choice(nested: Nested, ending: Ending, members: Members, heads: tuple[Node, ...]) -> dict[str, Any]:
-    """The circuit, what chose it, and the size that faithfulness alone would have chosen."""
+    """The circuit, the numbers that chose it, and the size that faithfulness alone would have chosen."""
     ranking, size = nested.ranking, ending.size
     return {
         "unit": ranking.unit,
@@ -377,7 +376,7 @@ def _choice(nested: Nested, ending: Ending, members: Members, heads: tuple[Node,
 def _cross_fitted(
     crossed: CrossFit, size: int, counts: Int[np.ndarray, "resample prompt"], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Curve, CPR and CMD, and faithfulness at the size that was chosen, on prompts that did not rank."""
+    """Curve, CPR and CMD, and faithfulness at the chosen size, on prompts that did not rank."""
     clusters = len(set(crossed.whole.prompts.clusters))
     summary = crossed.curve(settings["shares"]).summary(counts, _few_clusters(clusters, settings))
     for part in ("curve", "cpr", "cmd"):
@@ -390,7 +389,7 @@ def _cross_fitted(
 def _head_faithfulness(
     study: Study, prompts: PromptSet, heads: tuple[Node, ...], limits: Float[np.ndarray, "limit prompt"]
 ) -> dict[str, Any]:
-    """Faithfulness of the circuit's heads with all other heads mean-ablated: comparable between methods of either unit."""
+    """Faithfulness of the circuit's heads with all other heads mean-ablated, comparable between methods of heads and edges."""
     others = [node for node in searched(study) if node not in heads]
     (kept,) = study.run(Sweep((ablate(others, HeadRanking.recipe, "heads"),)), prompts).logit_diff.astype(float)
     value = float(curve.normalised(kept, *limits))
@@ -414,7 +413,7 @@ def _scores(nested: Nested) -> dict[str, Any] | None:
 
 
 def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document: Mapping[str, Any]) -> Circuit:
-    """The heads in roles by what they do, with where they come from."""
+    """The heads in roles by what they do, with their provenance."""
     unit, stable = document["unit"], document["stability"]
     same, crossed = stable[unit]["pairwise"], document["cross_fitted"]["faithfulness"]
     path = zip(document["path"]["size"], document["path"]["faithfulness"], strict=True)

@@ -1,14 +1,14 @@
-"""Where a ranking's circuit ends: the smallest that is faithful, complete, and beyond which the next head does not count.
+"""Where a ranking's circuit ends: at the smallest size that is faithful and complete, with a next head that does not count.
 
 With f the normalised faithfulness of what is intact, C_n the first n components and M all of them, size n will do if
 
     faithful    |f(C_n) - 1| <= tolerance
     complete    |f(C_n without K) - f(M without K)| <= incompleteness    for K = C_n, and for each of its heads alone
-    ended       |f(C_n+1) - f(C_n)| <= counts                            of heads; a single edge is too little to ask this of
+    ended       |f(C_n+1) - f(C_n)| <= counts                            for heads only; a single edge changes too little
 
-Faithfulness alone ends too early in two ways. A head that is worth less than the tolerance is left out, however surely it
-counts. And of two heads that do the same, the first alone is as faithful as both; but without it the circuit loses
-everything and the model nothing (Wang et al. 2022: completeness). Only discovery prompts are looked at.
+Faithfulness alone ends too early in two ways. It leaves out a head whose effect is within the tolerance, however certain that
+effect is. And of two heads that do the same, the first alone is as faithful as both; but without it the circuit loses
+everything and the model nothing (Wang et al. 2022: completeness). Only discovery prompts are used.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from circuits.interventions import Sweep
 
 @dataclass(frozen=True)
 class Ending:
-    """Where a circuit ends. `complete` is False if only all components would do, and the size is the smallest faithful one.
+    """Where a circuit ends. `complete` is False if only all components would do; the size is then the smallest faithful one.
 
-    `smallest_faithful` is the size that faithfulness alone would choose. `group` differs most between circuit and model, by
-    `incompleteness`; `next` is what one more head adds, None if that is not asked.
+    `smallest_faithful` is the size that faithfulness alone would choose. `group` is the group K whose removal differs most
+    between circuit and model, by `incompleteness`. `next` is what one more head adds; None if that is not tested.
     """
 
     size: int
@@ -44,14 +44,14 @@ class Ending:
 
 @dataclass(frozen=True, eq=False)
 class Stopping:
-    """The rule on the circuits of one ranking. `settings` are those of discovery: `tolerance`, `completeness`."""
+    """The stopping rule for the circuits of one ranking. `settings` are those of discovery: `tolerance`, `completeness`."""
 
     nested: Nested
     settings: Mapping[str, Any]
-    _without: dict[bytes, float] = field(default_factory=dict)  # f of the model by what it lacks
+    _without: dict[bytes, float] = field(default_factory=dict)  # f of the model without a set, by that set
 
     def ending(self, grid: Sequence[int]) -> Ending:
-        """The circuit to choose; `grid` as `Nested.smallest` takes it. UserError as `Nested.limits`."""
+        """The circuit to choose; `grid` is that of `Nested.smallest`. Raises as `Nested.limits`."""
         faithful = self.nested.smallest(self.faithful, grid)
         size = self.nested.smallest(self.will_do, grid, faithful)
         complete = size < self.nested.total or faithful == size
@@ -60,7 +60,7 @@ class Stopping:
         return Ending(size, faithful, complete, worst, group, self.next(size))
 
     def will_do(self, size: int) -> bool:
-        """Faithful, ended and complete, the cheap questions first."""
+        """True if size is faithful, ended and complete, tested in this order because the first tests are cheap."""
         bound = self.settings["completeness"]
         if not self.faithful(size) or abs(self.next(size) or 0.0) > bound["counts"]:
             return False
@@ -83,7 +83,7 @@ class Stopping:
     def differences(self, size: int) -> Iterator[tuple[float, str]]:
         """(|f(C without K) - f(M without K)|, K) of every group: the circuit, then its `completeness.groups` strongest heads.
 
-        Of heads all are run at once; of edges, where a run takes long, each when it is asked for.
+        For heads all groups run at once; for edges, whose runs take long, each runs when it is needed.
         """
         ranking, kept = self.nested.ranking, self.nested.order[:size]
         members, everything = ranking.members(kept), np.ones(self.nested.total, bool)
@@ -96,14 +96,14 @@ class Stopping:
                 yield abs(one - other), name
 
     def _of_model(self, sets: Iterable[np.ndarray]) -> list[float]:
-        """f of these sets, each run once: what the model does without a head does not depend on the circuit."""
+        """f of the model with only these sets intact; each is run once, since it does not depend on the circuit."""
         keys = [(one.tobytes(), one) for one in sets]
         missing = {key: one for key, one in keys if key not in self._without}
         self._without.update(zip(missing, self._faithfulness(list(missing.values())), strict=True))
         return [self._without[key] for key, _ in keys]
 
     def _faithfulness(self, sets: Sequence[np.ndarray]) -> list[float]:
-        """f of the runs in which just these components are intact."""
+        """f of the runs in which only these components are intact."""
         nested, found = self.nested, []
         empty, whole = nested.limits()
         variants = [nested.ranking.only(np.flatnonzero(one), f"set {place}") for place, one in enumerate(sets)]
@@ -115,6 +115,6 @@ class Stopping:
 
 
 def head_order(nested: Nested) -> tuple[Node, ...]:
-    """All nodes searched, most important first: by their first component in the ranking, then those with none."""
+    """All searched nodes, most important first: by their first component in the ranking, then those without one."""
     found = nested.ranking.strongest_heads(nested.order)
     return (*found, *(node for node in searched(nested.study) if node not in set(found)))

@@ -5,12 +5,12 @@
     z = softmax(scale q k^T, causal) v        (grouped-query: consecutive query heads share k and v)
     m = x + sum_h z_h W_O^h + b_O             y = m + MLP(norm(m))        (parallel: y = m + MLP(norm(x)))
 
-Some families add to that: a norm of each head's query and key (Qwen 3, Gemma 3), norms of what attention and MLP write
-(Gemma 2 and 3), bounds c tanh(x / c) of scores and logits (Gemma 2), and layers that see a window of positions only, with
-rotary angles of their own (Gemma 2 and 3).
+Some families add to that: norms of each head's query and key (Qwen 3, Gemma 3), norms of the outputs of attention and MLP
+(Gemma 2 and 3), soft caps c tanh(x / c) on scores and logits (Gemma 2), and layers that see only a window of positions, with
+their own rotary angles (Gemma 2 and 3).
 
-Weights are those of the TransformerBridge in compatibility mode: gains and biases of the norms folded into what reads
-them, value biases into b_O, writers centred. So every activation means what it means at the bridge's hook points.
+Weights are those of the TransformerBridge in compatibility mode: gains and biases of norms are folded into their readers,
+value biases into b_O, and writers are centred. So every activation equals that at the bridge's hook point.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from circuits.engine.products import Products
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.narrow_weights import narrow
 
-Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
+Hook = tuple[str, Callable[..., Any]]  # name in the bridge, and a function of the activation and one more argument
 Called = dict[str, list[Callable[..., Any]]]
-hooks_attached = threading.RLock()  # held while hooks stand on the modules of a model
+hooks_attached = threading.RLock()  # held while hooks are attached to a model's modules
 HOOKS = (
     "hook_resid_pre",
     "ln1.hook_out",
@@ -56,9 +56,10 @@ NORMS = {"LN": True, "LNPre": True, "RMS": False, "RMSPre": False}  # name in th
 class Layer:
     """Weights of one block, each as `functional.linear` takes it: [output, input].
 
-    `group` gives for each head the number of the keys and values that it reads. `query_gain` and `key_gain` are of the norm of
-    each head's query and key, `attention_gain` and `mlp_gain` of the norm of what each of the two writes; None: no such norm.
-    `window` is how many positions attention sees, itself included (None: all), `table` the number of its rotary angles.
+    `group` gives for each head the index of the key-value group that it reads. `query_gain` and `key_gain` are the gains of the
+    norms of each head's query and key, `attention_gain` and `mlp_gain` those of the norms of the two outputs; None: no such
+    norm. `window` is the number of positions that attention sees, its own included (None: all), `table` the index of its
+    rotary angles.
     """
 
     n_heads: int
@@ -88,7 +89,7 @@ class Layer:
         return self.output.shape[1]
 
     def keep(self, heads: Sequence[int]) -> Layer:
-        """The block with only these heads and no output bias; each head gets its own copy of the k and v it shared."""
+        """The block with only these heads and no output bias; each head gets its own copy of its shared k and v."""
         if len(heads) == self.n_heads:
             return replace(self, output_bias=None)
         shared = [self.group[head] for head in heads]
@@ -136,7 +137,7 @@ class Decoder:
     parallel: bool
     activation: Callable[[Tensor], Tensor]
     angles_of: Callable[[int], tuple[tuple[Tensor, Tensor], ...]] | None
-    longest: int | None  # positions that attention of every layer sees at once; None: all
+    longest: int | None  # positions that attention sees in every layer; None: all
     score_cap: float | None = None
     logit_cap: float | None = None
     embedding_scale: Float[Tensor, ""] | None = None
@@ -159,7 +160,7 @@ class Decoder:
 
     @property
     def is_plain(self) -> bool:
-        """True if its layers are none but those of the formulas above, without what some families add."""
+        """True if all layers follow the module's formulas, without the additions of some families."""
         added = ("query_gain", "key_gain", "attention_gain", "mlp_gain", "window")
         return self.score_cap is None and all(getattr(one, name) is None for one in self.layers for name in added)
 
@@ -180,7 +181,7 @@ class Decoder:
         return normalise(stream, (self.d_model,), eps=self.eps)
 
     def scaled_norm(self, x: Float[Tensor, "... d"], gain: Float[Tensor, " d"] | None) -> Float[Tensor, "... d"]:
-        """gain x / sqrt(mean x^2 + eps), in float32 at least, for norms whose gain is not folded; x itself without one."""
+        """gain x / sqrt(mean x^2 + eps), in float32 at least, for norms with an unfolded gain; x itself if `gain` is None."""
         if gain is None:
             return x
         return functional.rms_norm(precise(x), (x.shape[-1],), gain, self.eps).to(x.dtype)
@@ -199,7 +200,7 @@ class Decoder:
         return self.scaled_norm(q, weights.query_gain), self.scaled_norm(k, weights.key_gain), v
 
     def _read(self, weights: Layer, normed: Float[Tensor, "*state position d_model"]) -> tuple[Tensor, Tensor, Tensor]:
-        """`projected` before the norms of queries and keys."""
+        """q, k and v as in `projected`, before the norms of queries and keys."""
         joint = self._linear(normed, weights.qkv, weights.qkv_bias)
         sizes = (weights.n_heads, weights.n_groups, weights.n_groups)
         q, k, v = joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
@@ -222,10 +223,10 @@ class Decoder:
         at: slice | Int[Tensor, "row 1"] = slice(None),
         number: int = 0,
     ) -> Float[Tensor, "*state position head d_head"]:
-        """Rotary positions: the first dimensions of each head turned by the angles of the positions `at`.
+        """Rotary positions: rotates the first dimensions of each head by the angles of the positions `at`.
 
-        `at` is a slice, whose start is the first position of every row, or a tensor with the one position of each row. `number`
-        is the layer's `table` of angles.
+        `at` is a slice that starts at the first position of every row, or a tensor with one position for each row. `number` is
+        the layer's `table` of angles.
         """
         if self.angles_of is None:
             return x
@@ -240,8 +241,8 @@ class Decoder:
 
     def angles(self, length: int, number: int = 0) -> tuple[Tensor, Tensor]:
         """cos and sin [position, rotated dimension] of a sequence of `length` tokens."""
-        assert self.angles_of is not None  # `rotate` asks for none where there are none
-        with self._lock:  # the model itself is run for them, which no two threads may do
+        assert self.angles_of is not None  # `rotate` does not call this without rotary angles
+        with self._lock:  # this runs the model itself, which no two threads may do at once
             if length not in self._angles:
                 self._angles[length] = self.angles_of(length)
             return self._angles[length][number]
@@ -254,15 +255,15 @@ class Decoder:
         mask: Bool[Tensor, "row 1 1 position"] | None = None,
         window: int | None = None,
     ) -> Float[Tensor, "row query head d_head"]:
-        """z from queries and keys that are already rotated: causal, or with `mask` one query over the positions in it.
+        """z from rotated queries and keys: causal, or with `mask` for one query over the positions of the mask.
 
-        A query sees the last `window` of those, itself included.
+        A query sees the last `window` of its positions, its own included.
         """
         if not self.is_softmax(k.shape[1], window):
             return self.attend_written_out(q, k, v, mask, window)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         length = k.shape[2]
-        # written out, not enable_gqa: with it PyTorch computes float32 by its slowest backend on CUDA
+        # heads are repeated instead of enable_gqa, with which PyTorch computes float32 by its slowest backend on CUDA
         k, v = (x[:, :, None].expand(-1, -1, q.shape[1] // x.shape[1], -1, -1).flatten(1, 2) for x in (k, v))
         seen = length * (length + 1) // 2 if mask is None else length
         self.flops.add(4 * q[:, :, 0].numel() * seen)
@@ -270,7 +271,7 @@ class Decoder:
         return z.transpose(1, 2)
 
     def is_softmax(self, length: int, window: int | None) -> bool:
-        """True if attention over so many positions is the softmax of q . k over all earlier ones, which kernels compute."""
+        """True if attention over `length` positions is a plain causal softmax of q . k, which kernels can compute."""
         return self.score_cap is None and (window is None or length <= window)
 
     def attend_written_out(
@@ -281,7 +282,7 @@ class Decoder:
         mask: Bool[Tensor, "row 1 1 position"] | None = None,
         window: int | None = None,
     ) -> Float[Tensor, "row query head d_head"]:
-        """`attend` with its scores in memory, for those that are bounded or see a window. Without a mask, the queries are of the
+        """`attend` with its scores in memory, needed if scores are capped or windowed. Without a mask, the queries belong to the
         last positions."""
         visible = self._causal(q.shape[1], k.shape[1], q.device) if mask is None else mask
         if window is not None:
@@ -297,7 +298,7 @@ class Decoder:
         return rearrange(pattern.flatten(2, 3) @ v, "row g (r at) d -> row at (g r) d", at=visible.shape[-2])
 
     def bounded(self, scores: Tensor) -> Tensor:
-        """c tanh(scores / c) in models that bound them so."""
+        """c tanh(scores / c) in models with that soft cap, else `scores`."""
         return scores if self.score_cap is None else self.score_cap * (scores / self.score_cap).tanh()
 
     @staticmethod
@@ -312,7 +313,8 @@ class Decoder:
         past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
         window: int | None,
     ) -> Float[Tensor, "state prompt query head d_head"]:
-        """z of each state's own positions, which attend to a past that all states share and to each other; written out."""
+        """z of each state's own positions, which attend to a past shared by all states and causally to each other; scores are
+        held in memory."""
         whole = [
             torch.cat((earlier.transpose(1, 2).expand(len(own), *[-1] * 4), own), 2).flatten(0, 1)
             for earlier, own in zip(past, (k, v), strict=True)
@@ -327,7 +329,7 @@ class Decoder:
         past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
         window: int | None = None,
     ) -> Float[Tensor, "state prompt 1 head d_head"]:
-        """z of the last position, which attends to a past that all states share and then to its state's own positions."""
+        """z of the last position, which attends to a past shared by all states and to its state's own positions."""
         grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=past[0].shape[1])
         shared, n_states = past[0].shape[2], len(q)
         self.flops.add(4 * q.numel() * (shared + k.shape[2]))
@@ -343,18 +345,18 @@ class Decoder:
         return rearrange(z, "u n g r d -> u n 1 (g r) d")
 
     def project(self, weights: Layer, z: Float[Tensor, "*state head d_head"]) -> Float[Tensor, "*state d_model"]:
-        """What the heads together write to the stream, output bias included."""
+        """The joint output of the heads, with the output bias."""
         self.flops.add(2 * z[..., 0, 0].numel() * weights.output.numel())
         return functional.linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
 
     def attended(self, weights: Layer, output: Float[Tensor, "*state d_model"]) -> Float[Tensor, "*state d_model"]:
-        """What is added to the stream of what the heads together write: its norm, in models that have one there."""
+        """What attention adds to the stream: `output`, or its norm in models that have a norm there."""
         return self.scaled_norm(output, weights.attention_gain)
 
     # --- MLP and read-out ------------------------------------------------------------------------------------------
 
     def mlp(self, weights: Layer, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """What is added to the stream after the MLP has read `stream`."""
+        """What the MLP adds to the stream after reading `stream`."""
         normed = self.norm(stream)
         hidden = self._linear(normed, weights.mlp_in, weights.mlp_in_bias)
         if weights.mlp_gate is None:
@@ -374,8 +376,8 @@ class Decoder:
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's position `end`. Every hook is called on its activation and may replace it.
 
-        Hooks are (name, function of the tensor and None), with the bridge's names; KeyError for one that is not in `names`.
-        `known` keeps the streams that enter the layer of the first hook, by layer, for further calls on the same tokens.
+        Hooks are (name, function of the tensor and None), with the bridge's names; raises KeyError for a name that is not in
+        `names`. `known` caches, by layer, the stream that enters the layer of the first hook, for calls on the same tokens.
         """
         called = self._sorted(hooks)
         first = min((_layer_of(name, self.n_layers) for name in called), default=0)
@@ -388,7 +390,7 @@ class Decoder:
         return self.logits(self.upper(known[first], end, hooks, first))
 
     def _entering(self, first: int, tokens: Int[Tensor, "row position"]) -> Float[Tensor, "row position d_model"]:
-        """The stream that enters layer `first`: without a hook before it, equal prompts are equal."""
+        """The stream that enters layer `first`; with no hook before it, equal prompts are computed once."""
         found = torch.unique(tokens, dim=0, return_inverse=True)
         distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
@@ -405,7 +407,7 @@ class Decoder:
     ) -> Float[Tensor, "row d_model"]:
         """The final stream at `end`, from the stream that enters layer `first`.
 
-        The last layer is computed at `end` alone, as far as its hooks allow.
+        The last layer is computed only at `end`, as far as its hooks allow.
         """
         called, end = self._sorted(hooks), on_device(end, stream.device)
         rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
@@ -464,9 +466,9 @@ class Decoder:
         return frozenset(("hook_embed", "ln_final.hook_in", *inside))
 
     def can_run(self, length: int, hooks: Sequence[Hook] = ()) -> bool:
-        """True if `forward` has all of these hooks, and a prompt of `length` tokens fits into the window that all layers share.
+        """True if `forward` has all of these hooks, and a prompt of `length` tokens fits into a window that all layers share.
 
-        Such a window is not written down here; one of some layers only is (`attend_written_out`).
+        This module does not implement such a window, only windows of some layers (`attend_written_out`).
         """
         return (self.longest is None or length <= self.longest) and all(name in self.names for name, _ in hooks)
 
@@ -481,7 +483,7 @@ class Decoder:
     def logits(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... vocabulary"]:
         """All logits of a final stream, in float32 at least."""
         normed, bias = precise(self.norm(stream)), precise(self.unembedding_bias)
-        if self.unembedding.element_size() < 4:  # a block of the vocabulary at a time: whole, it takes twice its memory
+        if self.unembedding.element_size() < 4:  # by blocks of the vocabulary: all at once takes twice its memory
             found = functional.linear(normed, narrow(self.unembedding), bias)
         else:
             found = normed @ precise(self.unembedding).T + bias
@@ -490,11 +492,11 @@ class Decoder:
     def direction(
         self, answers: Int[Tensor, "prompt answer"], wrong: Int[Tensor, "prompt foil"]
     ) -> tuple[Float[Tensor, "prompt d_model"], Float[Tensor, " prompt"]]:
-        """(direction, constant) with logit difference = norm(x) . direction + constant, in float32 at least, where logits are
-        not bounded.
+        """(direction, constant) with logit difference = norm(x) . direction + constant, in float32 at least; for models without
+        capped logits.
 
-        The direction is the mean unembedding of the answers minus that of the foils; ids of -1 are padding. It is subtracted
-        before the product, because in low precision two large logits lose a small difference between them.
+        The direction is the mean unembedding of the answers minus that of the foils; ids of -1 are padding. Subtracting before
+        the product keeps precision: in low precision the small difference of two large logits would be lost.
         """
         parts = [
             (self._mean_rows(self.unembedding, ids), self._mean_rows(self.unembedding_bias, ids))
@@ -503,31 +505,31 @@ class Decoder:
         return parts[0][0] - parts[1][0], parts[0][1] - parts[1][1]
 
     def _mean_rows(self, table: Tensor, ids: Int[Tensor, "prompt candidate"]) -> Tensor:
-        """Mean over each prompt's real ids of the table's rows."""
+        """Mean of the table's rows over each prompt's real ids."""
         ids = ids.to(table.device)
         rows, real = precise(table[ids.clamp(min=0)]), ids >= 0
         shares, trailing = real.to(rows) / real.sum(1, keepdim=True), [1] * (rows.ndim - 2)
-        rows = rows.masked_fill(~real.view(*real.shape, *trailing), 0)  # 0 times a row that is not finite is not 0
+        rows = rows.masked_fill(~real.view(*real.shape, *trailing), 0)  # 0 times a non-finite row is not 0
         return (rows * shares.view(*shares.shape, *trailing)).sum(1)
 
 
 def seen_through(visible: Bool[Tensor, "*at position"], window: int) -> Bool[Tensor, "*at position"]:
-    """The last `window` of the visible positions."""
+    """Mask of the last `window` visible positions."""
     return visible & (visible.flip(-1).cumsum(-1).flip(-1) <= window)
 
 
 def precise(x: Tensor) -> Tensor:
-    """In float32 at least."""
+    """`x` in float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _layer_of(name: str, n_layers: int) -> int:
-    """The layer of a hook point: 0 for the embedding's, the number of layers for the final norm's."""
+    """The layer of a hook point: 0 for the embedding, the number of layers for the final norm."""
     return int(name.split(".")[1]) if name.startswith("blocks.") else 0 if name == "hook_embed" else n_layers
 
 
 def _hooked(called: Called, name: str, value: Tensor) -> Tensor:
-    """The activation as its hooks leave it."""
+    """The activation after its hooks."""
     for function in called.get(name, ()):
         replaced = function(value, None)
         value = value if replaced is None else replaced
@@ -537,8 +539,8 @@ def _hooked(called: Called, name: str, value: Tensor) -> Tensor:
 def of(model: Model) -> Decoder:
     """The decoder of a loaded model.
 
-    UnsupportedArchitectureError, with the reason, if the model's configuration rules one out. Whether the formulas are the
-    model's own, the engine checks on real prompts.
+    Raises UnsupportedArchitectureError, with the reason, if the model's configuration rules one out. The engine checks on real
+    prompts whether the formulas are those of the model.
     """
     bridge, cfg = model.bridge, model.bridge.cfg
     _require_supported(model)
@@ -579,20 +581,20 @@ def of(model: Model) -> Decoder:
 
 @dataclass(frozen=True)
 class KindOfLayer:
-    """What a configuration says of some layers and not of all."""
+    """What a configuration sets for some layers only."""
 
     name: str
     window: int | None
 
 
 def _activation(name: str) -> Callable[[Tensor], Tensor]:
-    from transformers.activations import ACT2FN  # seconds to import, and a model that is loaded has imported it already
+    from transformers.activations import ACT2FN  # takes seconds to import, but a loaded model has imported it already
 
     return ACT2FN[name]
 
 
 def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
-    """Of every layer."""
+    """The `KindOfLayer` of every layer."""
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     names = getattr(config, "layer_types", None) or (["sliding_attention"] if window else ["full_attention"]) * n_layers
     return [KindOfLayer(name, int(window) if window and name == "sliding_attention" else None) for name in names]
@@ -600,7 +602,7 @@ def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
 
 @torch.no_grad()
 def _embedding(bridge: Any) -> tuple[Float[Tensor, "vocabulary d_model"], Float[Tensor, ""] | None]:
-    """(W_E, what it is multiplied by as it is read: in Gemma sqrt(d_model)); for other scaled models (a scaled copy, None)."""
+    """(W_E, factor applied when it is read: sqrt(d_model) in Gemma); for other models with scaling (a scaled copy, None)."""
     weights = bridge.W_E.detach()
     some = torch.arange(min(len(weights), 8), device=weights.device)
     seen, own = bridge.embed(some[None])[0], weights[some]
@@ -613,7 +615,7 @@ def _embedding(bridge: Any) -> tuple[Float[Tensor, "vocabulary d_model"], Float[
 
 
 def _require_supported(model: Model) -> None:
-    """UnsupportedArchitectureError unless the hooks are those of a pre-norm decoder that is written down here."""
+    """Raises UnsupportedArchitectureError unless the hooks are those of a pre-norm decoder that this module implements."""
     bridge, cfg = model.bridge, model.bridge.cfg
     reasons = {
         f"it normalises with {cfg.normalization_type}": cfg.normalization_type not in NORMS,
@@ -631,7 +633,7 @@ def _require_supported(model: Model) -> None:
 
 
 def _head_norms_are_known(bridge: Any) -> bool:
-    """True without a norm of queries and keys, and for RMS norms of each head alone, one gain for all, before rotation."""
+    """True if queries and keys have no norm, or RMS norms per head before rotation, with one gain for all heads."""
     attention, cfg = bridge.blocks[0].attn, bridge.cfg
     norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
     if norms == [None, None]:
@@ -678,7 +680,7 @@ def _layer(bridge: Any, index: int) -> Layer:
 
 
 def _gain(part: Any, name: str) -> Float[Tensor, " d"] | None:
-    """What a norm that is not folded multiplies by, in float32 at least; None without such a norm."""
+    """The gain of an unfolded norm, in float32 at least; None without such a norm."""
     norm = getattr(part, name, None)
     if norm is None:
         return None

@@ -1,12 +1,12 @@
-"""A layer with one of its heads displaced, and all layers after it, as a differentiable function. Each chain has its own head.
+"""A layer with the weights of one head displaced, and all later layers, as a differentiable function; one head per chain.
 
 Only the displaced head differs from the intact layer, so only its part is computed, exactly:
 
     q' = q_h + x W_Q'   (k', v' likewise, for the whole group)      z'_g = softmax(scale q'_g k'^T, causal) v'
     attention = intact + sum over the heads g that share k' and v' of (z'_g - z_g) W_O^g + z'_h W_O'
 
-x = norm(stream) of the intact layer, whose q, k, v, z and output depend on the prompt alone and are computed once. Each
-distinct prefix of a chain's prompts is computed once. In the last layer, positions before the end only get keys and values.
+x = norm(stream) of the intact layer, whose q, k, v, z and output depend only on the prompt and are computed once. Each
+distinct prefix of a chain's prompts is computed once. In the last layer, positions before the end get only keys and values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DisplacedLayer:
             q, k, v = decoder.projected(weights, normed)
             z = decoder.attend(decoder.rotate(q), decoder.rotate(k), v)
             written = stream + decoder.project(weights, z)
-            if decoder.parallel:  # the MLP reads what enters the layer, and that stays as it is
+            if decoder.parallel:  # the MLP reads the stream entering the layer, which does not change
                 written = written + decoder.mlp(weights, stream)
             intact = (normed, q, k, v, z, written)
             self._normed, self._q, self._k, self._v, self._z, self._written = (x.flatten(0, 1)[place] for x in intact)
@@ -59,7 +59,7 @@ class DisplacedLayer:
     def final(
         self, change: Change, rows: Int[Tensor, "chain row"], heads: Int[Tensor, " chain"]
     ) -> Float[Tensor, "prompt d_model"]:
-        """The final stream at the end of each chain's prompts `rows`, its head's weights moved by `change`."""
+        """The final stream at the end of each chain's prompts `rows`, with its head's weights displaced by `change`."""
         decoder, seen = self.decoder, Prefixes.of(self.numbers[rows], self.end[rows])
         stream = self._written[seen.prefix] + self._difference(change, seen, heads)
         if self.layer == decoder.n_layers - 1:
@@ -77,7 +77,7 @@ class DisplacedLayer:
     def _difference(
         self, change: Change, seen: Prefixes, heads: Int[Tensor, " chain"]
     ) -> Float[Tensor, "chain node d_model"]:
-        """Attention's output less that of the intact layer."""
+        """Attention's output minus that of the intact layer."""
         shared = self.decoder.n_heads // self.decoder.n_groups
         group = (heads // shared)[:, None]
         readers = group * shared + torch.arange(shared, device=heads.device)  # the heads that share keys and values
@@ -127,7 +127,7 @@ class DisplacedLayer:
         k: Float[Tensor, "prompt position group d_head"],
         v: Float[Tensor, "prompt position group d_head"],
     ) -> Float[Tensor, "prompt position head d_head"]:
-        """z, causal. Written out: on short prompts its gradient costs two thirds of the fused kernel's on a CPU."""
+        """z, causal. Written out because on a CPU and short prompts its gradient costs two thirds of the fused kernel's."""
         decoder, length = self.decoder, q.shape[1]
         q = rearrange(decoder.rotate(q), "row at (group reader) dh -> row at group reader dh", group=k.shape[2])
         later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
@@ -163,7 +163,7 @@ class DisplacedLayer:
     ) -> Float[Tensor, "prompt head d_head"]:
         """z at the prompts' ends without keys and values: q . W_K x = (q W_K) . x, and sum a W_V x = W_V sum a x.
 
-        A key's bias adds the same number to all scores of a query, so it does not change what the query attends to.
+        A key's bias adds the same number to all scores of a query, so it does not change the attention pattern.
         """
         decoder, weights = self.decoder, self.decoder.layers[-1]
         (w_q, w_kv), (b_q, b_kv) = self._split()

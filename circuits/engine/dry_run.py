@@ -1,7 +1,7 @@
-"""Dry run: a sweep as it would run on a GPU, without a GPU and without the arithmetic, to count what it asks of the device.
+"""Dry run: a sweep as it would run on a GPU, without a GPU or arithmetic, to count its demands on the device.
 
-The engine has CUDA's block sizes and counts each Triton kernel as one launch. Its tensors have a shape and no contents: torch's
-meta device stands where the GPU would, so that every copy from or to it is seen. The scores of a dry run mean nothing.
+The engine has CUDA's block sizes and counts each Triton kernel as one launch. Its tensors have shapes but no contents: torch's
+meta device stands in for the GPU, so every copy to or from it is counted. The scores of a dry run mean nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOM = 64 * 2**30  # bytes: 80 % of an 80 GB GPU, and less than half of an H200
 
 @dataclass(frozen=True)
 class Widths:
-    """The sizes of a model that are no numbers of layers, heads or groups."""
+    """The sizes of a model other than its numbers of layers, heads and groups."""
 
     d_model: int
     d_head: int
@@ -35,9 +35,9 @@ class Widths:
 
 
 class DryEngine(FusedEngine):
-    """A fused engine as it would be on a GPU. What it runs is added to `count` while that is active.
+    """A fused engine as it would be on a GPU. While `count` is active, it records what the engine runs.
 
-    With `widths` the model is as wide as these say: a narrow one with as many layers and heads stands for a wide one.
+    With `widths` the model has these widths: a narrow model stands in for a wide one with as many layers and heads.
     """
 
     def __init__(self, engine: FusedEngine, count: LaunchCount, widths: Widths | None = None) -> None:
@@ -64,7 +64,7 @@ class DryEngine(FusedEngine):
 
 
 def count(engine: FusedEngine, sweep: Sweep, prompts: PromptSet, widths: Widths | None = None) -> DeviceWork:
-    """What a sweep asks of a GPU once the reference prompts have been run, as in the second sweep of a study."""
+    """The work of a sweep on a GPU after the reference prompts have been run, as in the second sweep of a study."""
     counting = LaunchCount()
     dry = DryEngine(engine, counting, widths)
     with counting:
@@ -77,14 +77,14 @@ def count(engine: FusedEngine, sweep: Sweep, prompts: PromptSet, widths: Widths 
 
 
 def use_cuda_blocks(engine: FusedEngine) -> None:
-    """Give an engine the block sizes that it has on CUDA; `tokens_per_block` stays if it is not the CPU's default."""
+    """Give an engine its block sizes on CUDA; a `tokens_per_block` other than the CPU's default is kept."""
     if engine.tokens_per_block == fused.TOKENS_PER_BLOCK["cpu"]:
         engine.tokens_per_block = fused.TOKENS_PER_BLOCK["cuda"]
     engine.smallest_product = fused.SMALLEST_PRODUCT["cuda"]
 
 
 class _Nowhere:
-    """A model whose device is the meta device; everything else is the model's own."""
+    """A model on the meta device; all else is taken from the model."""
 
     device = NOWHERE
 
@@ -96,7 +96,7 @@ class _Nowhere:
 
 
 def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
-    """The decoder with weights of the same shapes, or of those that `widths` give them."""
+    """The decoder with empty weights of the same shapes, or of the shapes that `widths` give."""
     hidden, vocabulary = decoder.layers[0].mlp_in.shape[0], len(decoder.embedding)
     wide = widths or Widths(decoder.d_model, decoder.d_head, hidden, vocabulary)
     heads, groups = decoder.n_heads, decoder.n_groups

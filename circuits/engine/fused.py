@@ -1,8 +1,8 @@
 """The fused backend: many variants at once on the model's own weights, each state of the trie computed once.
 
-Three savings, all exact up to rounding: variants share every layer until their interventions first differ; positions
-before the first one that a variant changes are taken from the base run; in the last layer only the last position is
-computed, and only the answers' and foils' logits are read from it. Rows of a matrix product are (state, prompt, position).
+It saves work in three ways, all exact up to rounding. Variants share every layer until their interventions first differ.
+Positions before a variant's first change are taken from the base run. In the last layer only the last position is computed,
+and of the logits only those of answers and foils. Rows of a matrix product are (state, prompt, position).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from circuits.prompts import CHANGED, PromptSet
 from kernels.choice import TRITON, Operations
 from kernels.choice_file import ChoiceFile
 
-# rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not tuned)
+# rows of a matrix product: on a CPU few enough for its caches, on CUDA enough to hide the launches (not tuned)
 TOKENS_PER_BLOCK = {"cpu": 2048, "cuda": 32768}
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
-# with fewer rows in a matrix product, replaced heads are computed too: leaving them out costs more (CUDA: not tuned)
+# with fewer rows in a matrix product, replaced heads are computed too, since leaving them out costs more (CUDA: not tuned)
 SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
-# a smaller share of a prompt's positions is computed although it is the base run's: attention over two parts costs more
+# if fewer of a prompt's positions than this share come from the base run, they are computed: attention in two parts costs more
 SMALLEST_SHARE = 1 / 6
-PATH_BATCHES, PATH_PROMPTS = 8, 16  # batches of path interventions, to share among threads, and their least size
+PATH_BATCHES, PATH_PROMPTS = 8, 16  # path interventions: batches to share among threads, and their smallest size
 
 
 Found = tuple[list[int], list[int], Scores]  # numbers of variants, rows of the prompts, their scores
@@ -52,7 +52,7 @@ Piece = Callable[[], Iterator[Found]]
 
 @dataclass(frozen=True, eq=False)
 class VariantBatch:
-    """Variants (by their number in the sweep) on one base run that change nothing before position `first`."""
+    """Variants of one base run, by their index in the sweep, that change nothing before position `first`."""
 
     base: Base
     first: int
@@ -63,13 +63,13 @@ class VariantBatch:
 class FusedEngine(LensEngine):
     """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
 
-    `memory_mib` bounds what is held beside the weights (None: what `memory.room` gives), `tokens_per_block` the rows of one
-    matrix product. Pieces are planned to fit (`memory.VariantWork`). If memory runs out all the same, less is held or multiplied
-    at a time and the sweep goes on; after some pieces that fit, more is tried again. UnsupportedArchitectureError for a model
-    that is no pre-norm decoder.
+    `memory_mib` bounds the memory beside the weights (None: `memory.room`), `tokens_per_block` the rows of one matrix product.
+    Pieces are planned to fit (`memory.VariantWork`). If memory still runs out, the engine holds or multiplies less at a time
+    and continues; after some pieces that fit, it tries more again. Raises UnsupportedArchitectureError for a model that is no
+    pre-norm decoder.
 
     Variants with interventions on paths run as in the reference backend, one row for each variant, on the same weights. Paths
-    that end in the logits cost nothing and need no rows of their own.
+    that end in the logits cost nothing and need no rows.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class FusedEngine(LensEngine):
 
     @property
     def tokens_per_block(self) -> int:
-        """Rows of a matrix product, no more than whose transients take their share of the room."""
+        """Rows of a matrix product, limited so that its transients stay within their share of the room."""
         return min(self._blocks.now, max(1, int(memory.TRANSIENTS * self.room) // self.shape.block_row))
 
     @tokens_per_block.setter
@@ -105,7 +105,7 @@ class FusedEngine(LensEngine):
 
     @property
     def logits_per_block(self) -> int:
-        """Rows of logits of the whole vocabulary that are held at once."""
+        """Rows of logits, over the whole vocabulary, that are held at once."""
         return min(self._blocks.now, max(1, int(memory.TRANSIENTS * self.room) // self.shape.logits_row))
 
     @property
@@ -115,7 +115,7 @@ class FusedEngine(LensEngine):
 
     @torch.no_grad()
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
-        """Every variant of `sweep` on every prompt, as `LensEngine.run`, errors included."""
+        """Every variant of `sweep` on every prompt, as `LensEngine.run`. Raises the same errors."""
         if not self.decoder.can_run(int(prompts.end.max()) + 1):
             self.why = f"prompts longer than {self.decoder.longest} tokens, of which attention sees a window, went through lens"
             return super().run(sweep, prompts, advance)
@@ -132,9 +132,9 @@ class FusedEngine(LensEngine):
         return scores.effects(sweep, prompts)
 
     def _along_paths(self, sweep: Sweep, numbers: list[int], prompts: PromptSet) -> Iterator[Piece]:
-        """The variants whose paths take rows of their own.
+        """The variants whose paths need rows.
 
-        They are sorted by the layer of their first change, because what all rows of a forward pass share is run once.
+        They are sorted by the layer of their first change, because layers shared by all rows of a forward pass run once.
         """
         numbers = sorted(numbers, key=lambda number: first_change(sweep.variants[number]))
         some = _part(sweep, numbers)
@@ -158,7 +158,7 @@ class FusedEngine(LensEngine):
             yield partial(run, rows, self._groups(sweep, numbers, prompts.select(rows), known))
 
     def describe(self) -> dict[str, Any]:
-        """Which backend and kernels produce the numbers, and why these, as JSON data."""
+        """Which backend and kernels produce the numbers, and why, as JSON data."""
         choices = self.implementations()
         kernels = {operation: sorted(set(of_signature.values())) for operation, of_signature in choices.items()}
         products = self.decoder.products
@@ -180,13 +180,13 @@ class FusedEngine(LensEngine):
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
     ) -> Float[Tensor, "row vocabulary"]:
-        """Logits at each row's end; by the bridge if a hook is none of the decoder's."""
+        """Logits at each row's end; from the bridge if the decoder lacks one of the hooks."""
         if self.decoder.can_run(tokens.shape[1], hooks):
             return self.decoder.forward(tokens, end, hooks)
         return super()._forward(tokens, end, hooks)
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
-        """Batches for interventions on paths: of prompts of one length, so that none is padded."""
+        """Batches for interventions on paths, each of prompts of one length, so none is padded."""
         for end in prompts.end.unique().tolist():
             rows = (prompts.end == end).nonzero()[:, 0].tolist()
             most = min(
@@ -199,7 +199,7 @@ class FusedEngine(LensEngine):
     def _groups(
         self, sweep: Sweep, on_nodes: Sequence[int], bucket: PromptSet, known: dict[object, Trie]
     ) -> list[VariantBatch]:
-        """Some variants of the sweep by base run and first changed position; `known` keeps tries between buckets."""
+        """The variants `on_nodes`, grouped by base run and first changed position; `known` caches tries between buckets."""
         end = bucket.end.tolist()
         at_end = {
             role
@@ -223,7 +223,7 @@ class FusedEngine(LensEngine):
     def _bucket(
         self, sweep: Sweep, bucket: PromptSet, groups: list[VariantBatch]
     ) -> Iterator[tuple[list[int], list[int], Scores]]:
-        """(rows of the bucket, numbers of variants, their scores): as many at a time as the memory takes."""
+        """(rows of the bucket, indices of variants, their scores) in pieces that fit into memory."""
         pending = [(list(range(len(bucket))), groups)]
         while pending:
             some, left = pending.pop(0)
@@ -258,7 +258,7 @@ class FusedEngine(LensEngine):
             self._blocks.fitted()
 
     def planned(self, sweep: Sweep, prompts: PromptSet) -> int:
-        """Bytes beside the weights that a sweep is planned to hold at most, in all threads together."""
+        """Largest number of bytes beside the weights that a sweep is planned to hold, over all threads."""
         by_trie = [number for number, one in enumerate(sweep.variants) if trie.final_norm_change(one) is not None]
         most = super().planned(_part(sweep, sorted(set(range(len(sweep))) - set(by_trie))), prompts)
         buckets, known = _shared(list(_buckets(prompts)), worker_count(self.model.device)), {}
@@ -270,7 +270,7 @@ class FusedEngine(LensEngine):
         return most * min(len(buckets), worker_count(self.model.device))
 
     def needs(self, groups: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool) -> int:
-        """Bytes that groups of variants hold at most, one after another, on `n_prompts` prompts of one length."""
+        """Largest number of bytes that groups of variants hold, run one after another on `n_prompts` prompts of one length."""
         length, tries = int(bucket.end[0]) + 1, [group.trie for group in groups]
         candidates = bucket.answers.shape[1] + bucket.wrong.shape[1]
         every = probabilities or candidates > 2 or any(bucket.without_foils.tolist())
@@ -284,11 +284,11 @@ class FusedEngine(LensEngine):
     def prompts_that_fit(
         self, groups: Sequence[VariantBatch], bucket: PromptSet, most: int, probabilities: bool
     ) -> int:
-        """The size of the parts into which `most` prompts are divided so that each holds no more than is allowed."""
+        """The size of the parts into which `most` prompts are divided so that each part fits the allowance."""
         return memory.most_that_fit(lambda n: self.needs(groups, bucket, n, probabilities), most, self.allowance.now)
 
     def _halves(self, sweep: Sweep, group: VariantBatch) -> list[VariantBatch]:
-        """The same variants in two groups that share as little as possible; one variant stays one."""
+        """The same variants in two groups that share as little work as possible; a single variant stays one group."""
         order = [group.numbers[place] for place in np.argsort(group.trie.leaves, kind="stable")]
         at_end = group.trie.at_end
         return [
@@ -303,7 +303,7 @@ class FusedEngine(LensEngine):
     def _use_less_memory(
         self, left: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool
     ) -> None:
-        """Called when memory has run out; re-raises the error if nothing is left to make smaller."""
+        """Called when memory has run out; re-raises the error if nothing can be made smaller."""
         if n_prompts > 1 or len(left) > 1 or len(left[0].numbers) > 1:
             self.allowance.failed(self.needs(left, bucket, n_prompts, probabilities))
         elif self.tokens_per_block > 1:
@@ -313,13 +313,13 @@ class FusedEngine(LensEngine):
 
 
 def operations_on(device: torch.device, implementation: str | None) -> Operations:
-    """An engine's own operations: chosen once for each kind of device, or fixed by name."""
+    """The operations of an engine: chosen once for each kind of device, or fixed by name."""
     timed = device.type == "cuda" and implementation is None
     return Operations(device, implementation, file=ChoiceFile.of(device) if timed else None)
 
 
 def _attention_of(model: Model, choices: Mapping[str, Mapping[str, str]]) -> str:
-    """In what precision attention is computed, by PyTorch's kernels where those are chosen."""
+    """The precision in which attention is computed and the kernel that does it, in words."""
     if model.dtype != torch.float32 or model.device.type != "cuda":
         return str(model.dtype).removeprefix("torch.")
     own = set(choices.get("packed_attention", {}).values())
@@ -354,7 +354,7 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
 
 
 def _shared(buckets: list[list[int]], threads: int) -> list[list[int]]:
-    """The buckets, in halves until every thread has one, the largest first, so that the threads end nearly together."""
+    """The buckets, halved until every thread has one, the largest first, so that threads finish at about the same time."""
     while len(buckets) < threads and any(len(rows) > 1 for rows in buckets):
         largest = max(buckets, key=len)
         half = len(largest) // 2
@@ -365,8 +365,8 @@ def _shared(buckets: list[list[int]], threads: int) -> list[list[int]]:
 def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
     """The first position at which a variant may differ from its base run, on any prompt of one length.
 
-    Clean and corrupted tokens agree before position `apart`, and as attention is causal so do all activations there. A patch
-    from the base run itself only restores. The result is at most the last position, and 0 if leaving out the positions
+    Clean and corrupted tokens agree before position `apart`, and since attention is causal, so do all activations there. A
+    patch from the base run itself changes nothing. The result is at most the last position, and 0 if skipping the positions
     before it would not pay.
     """
     length = _length(bucket)
@@ -385,11 +385,11 @@ def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
 
 @lru_cache(maxsize=8)
 def _length(bucket: PromptSet) -> int:
-    """Tokens of each of its prompts."""
+    """Number of tokens of each prompt of the bucket."""
     return int(bucket.end[0]) + 1
 
 
 @lru_cache(maxsize=64)
 def _earliest(bucket: PromptSet, role: str | EveryBut) -> int:
-    """The first position that a role names on any prompt; the length if it names none. Asked for by every variant."""
+    """The first position that a role names on any prompt; the length if it names none. Cached: every variant needs it."""
     return min(places(bucket, role)[1].tolist(), default=_length(bucket))

@@ -1,15 +1,15 @@
-"""GIM's backward pass: gradients that look past what softmax and norms do to hide an attention head (Edin et al. 2025).
+"""GIM's backward pass: gradients that undo how softmax and norms hide the effect of an attention head (Edin et al. 2025).
 
-Where several inputs of a softmax work together, each one's own gradient is near 0: without it the others take over
-(self-repair). A norm shrinks what it passes on in the same way. Gradient Interaction Modifications leave the forward pass
-as it is and change three things in the backward pass:
+If several inputs of a softmax work together, the gradient of each is near 0, because the others would compensate for it
+(self-repair). A norm shrinks gradients in the same way. Gradient Interaction Modifications keep the forward pass and change
+three things in the backward pass:
 
     softmax   dL/ds = p' * (dL/dp - <dL/dp, p'>),  p' = softmax(s / temperature)    in place of p = softmax(s)
     norms     (x - mean) / scale, the scale a constant
-    q, k, v   dL/dq, dL/dk and dL/dv times a share each: what two or three factors do together is counted once
+    q, k, v   dL/dq, dL/dk and dL/dv times a share each, so the joint effect of two or three factors is counted once
 
-The factor 1 / temperature of the softmax's own derivative is left out, as in the authors' code. A gradient under GIM is no
-slope of anything, so its sums have no exact counterpart; it serves to rank.
+The factor 1 / temperature of the softmax's derivative is left out, as in the authors' code. A gradient under GIM is not the
+derivative of any function, so sums of it have no exact counterpart; it serves only to rank.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from circuits.engine.decoder import Decoder, Hook, precise, seen_through
 from circuits.engine.lens import hooked_logits
 from circuits.models import Model, UnsupportedArchitectureError
 
-SCALE = "hook_scale"  # the end of the name of a norm's scale, in the bridge
+SCALE = "hook_scale"  # suffix of the name of a norm's scale in the bridge
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class BackwardPass:
 
     @property
     def shares(self) -> dict[str, float]:
-        """By kind of projection: "q", "k", "v"."""
+        """{kind of projection ("q", "k" or "v"): share}."""
         return dict(zip(PROJECTIONS, (self.query, self.key, self.value), strict=True))
 
     def decoder(self, plain: Decoder) -> ModifiedDecoder:
@@ -54,7 +54,7 @@ class BackwardPass:
 
 
 class _Softmax(torch.autograd.Function):
-    """`pattern`, which is the softmax of `scores` over the last axis; backwards as if the scores were cooler."""
+    """Returns `pattern`, the softmax of `scores` over the last axis; the backward pass divides scores by the temperature."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, pattern: Tensor, temperature: float) -> Tensor:
@@ -66,7 +66,7 @@ class _Softmax(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (scores,), (gradient,) = ctx.saved_tensors, gradients
-        smooth = (scores / ctx.temperature).softmax(-1).nan_to_num()  # a row that sees nothing has no gradient
+        smooth = (scores / ctx.temperature).softmax(-1).nan_to_num()  # a fully masked row has no gradient
         gradient = gradient.to(smooth.dtype)
         return smooth * (gradient - (gradient * smooth).sum(-1, keepdim=True)), None, None
 
@@ -77,7 +77,7 @@ def softmax(scores: Float[Tensor, "*at position"], temperature: float) -> Float[
 
 
 def with_share(value: Tensor, share: float) -> Tensor:
-    """The same values; only a share of the gradient passes."""
+    """The same values; the gradient is multiplied by `share`."""
     if not value.requires_grad:
         return value
     passed = value.view_as(value)
@@ -92,12 +92,12 @@ class ModifiedDecoder(Decoder):
     backward: BackwardPass = BackwardPass()
 
     def norm(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """As `Decoder.norm`; backwards its scale is a constant."""
+        """As `Decoder.norm`; its scale is a constant in the backward pass."""
         centred = stream - stream.mean(-1, keepdim=True) if self.centred else stream
         return centred * torch.rsqrt(centred.detach().pow(2).mean(-1, keepdim=True) + self.eps)
 
     def scaled_norm(self, x: Float[Tensor, "... d"], gain: Float[Tensor, " d"] | None) -> Float[Tensor, "... d"]:
-        """As `Decoder.scaled_norm`; backwards its scale is a constant."""
+        """As `Decoder.scaled_norm`; its scale is a constant in the backward pass."""
         if gain is None:
             return x
         values = precise(x)
@@ -125,7 +125,7 @@ class ModifiedDecoder(Decoder):
 
 
 class ModelHooks:
-    """GIM's backward pass on a model's own modules. Made for one forward pass, which `check` must follow."""
+    """GIM's backward pass on a model's own modules. An instance serves one forward pass; call `check` after it."""
 
     def __init__(self, backward: BackwardPass, model: Model) -> None:
         self.backward, self.model = backward, model
@@ -133,7 +133,7 @@ class ModelHooks:
         self._called: set[str] = set()
 
     def hooks(self) -> list[Hook]:
-        """To be attached after all other hooks: they see the gradients that GIM gives to what it leaves unchanged."""
+        """Hooks to attach after all others, so that the others see the gradients of activations that GIM leaves unchanged."""
         names = self.model.bridge.hook_dict
         found: list[Hook] = [(name, partial(self._constant, name=name)) for name in names if name.endswith(SCALE)]
         for layer in range(self.model.n_layers):
@@ -146,7 +146,7 @@ class ModelHooks:
         return found
 
     def check(self) -> None:
-        """UnsupportedArchitectureError if the model has run without one of the hooks."""
+        """Raises UnsupportedArchitectureError if the model did not call one of the hooks."""
         expected = {name for name, _ in self.hooks() if not name.endswith("hook_attn_scores")}
         if unseen := sorted(expected - self._called):
             raise UnsupportedArchitectureError(
@@ -166,7 +166,7 @@ class ModelHooks:
         self._scores[layer] = scores
 
     def _cooler(self, pattern: Tensor, hook: object, layer: int, name: str) -> Tensor:
-        """The pattern, tied to the scores it comes from. UnsupportedArchitectureError if it is not their softmax."""
+        """The pattern, with GIM's gradient to its scores. Raises UnsupportedArchitectureError if it is not their softmax."""
         scores = self._scores.pop(layer, None)
         expected = None if scores is None else scores.detach().to(pattern.dtype).softmax(-1).nan_to_num()
         tolerance = torch.finfo(pattern.dtype).eps ** 0.5
@@ -186,7 +186,7 @@ def modified_logits(
     end: Int[Tensor, " row"],
     hooks: Sequence[Hook],
 ) -> Float[Tensor, "row vocabulary"]:
-    """As `hooked_logits`, with GIM's backward pass. UnsupportedArchitectureError if it cannot be put into the model."""
+    """As `hooked_logits`, with GIM's backward pass. Raises UnsupportedArchitectureError if the model does not allow it."""
     modified = ModelHooks(backward, model)
     with as_norms_are_written():
         logits = hooked_logits(model, tokens, end, [*hooks, *modified.hooks()])
@@ -196,14 +196,14 @@ def modified_logits(
 
 @contextmanager
 def as_norms_are_written() -> Iterator[None]:
-    """No warning that a norm whose scale is held has been computed from its formula; that is what GIM asks for."""
+    """Silences the warning that a norm with a hooked scale is computed from its formula, as GIM intends."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A forward hook edited hook_scale")
         yield
 
 
 def frozen_norm(model: Model, layer: int) -> Callable[[Tensor], Tensor]:
-    """The norm in front of a layer's queries, keys and values; backwards its scale is a constant."""
+    """The norm in front of a layer's queries, keys and values; its scale is a constant in the backward pass."""
     module = model.bridge.blocks[layer].ln1
 
     def norm(stream: Tensor) -> Tensor:
@@ -218,5 +218,5 @@ def frozen_norm(model: Model, layer: int) -> Callable[[Tensor], Tensor]:
 
 
 def of_settings(settings: Mapping[str, float]) -> BackwardPass:
-    """From `measurement.discovery.gim`."""
+    """The backward pass that `measurement.discovery.gim` sets."""
     return BackwardPass(**{one.name: float(settings[one.name]) for one in fields(BackwardPass)})

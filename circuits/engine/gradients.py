@@ -42,11 +42,11 @@ from results_io import UserError
 
 Method = Literal["eap", "eap_ig_inputs", "eap_ig_activations"]
 METHODS: tuple[Method, ...] = get_args(Method)
-KEPT_BYTES = 64 << 20  # of what stages write to the stream, for each thread
-PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every layer, so fewer than a forward pass
+KEPT_BYTES = 64 << 20  # per thread, for the cached outputs of stages
+PROMPTS_PER_BACKWARD = 64  # fewer than in a forward pass, because a backward pass needs the activations of every layer
 
-FORWARD_MODE = threading.Lock()  # torch's levels of forward-mode differentiation belong to the process, not to a thread
-BATCHES = 8  # at least so many on a decoder, to share among threads
+FORWARD_MODE = threading.Lock()  # torch's forward-mode differentiation levels are shared by all threads of the process
+BATCHES = 8  # smallest number of batches on a decoder, so that threads can share them
 FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
@@ -62,7 +62,7 @@ Values = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 class HeadEstimates:
     """Estimated change of the logit difference for each head, row-major (layer, head), in nats.
 
-    `dropped` is the average over layers of |estimate| with that layer's gradient dropped: unsigned.
+    `dropped` is the average over layers of |estimate| without the gradient through that layer; it has no sign.
     """
 
     plain: Float[np.ndarray, "prompt head"]
@@ -82,8 +82,8 @@ class NodeEstimates:
 class EdgeScores:
     """Estimated change for each edge: mean over the prompts and its standard error, NaN where there is no edge.
 
-    The standard error of a single prompt is NaN everywhere. `total_effect` is the mean of LD(other) - LD(base).
-    `by_prompt` has the scores of each prompt, edges in the order of `graph.edges`; None unless they were asked for.
+    For a single prompt all standard errors are NaN. `total_effect` is the mean of LD(other) - LD(base). `by_prompt` has the
+    scores of each prompt, with edges in the order of `graph.edges`; None unless requested.
     """
 
     graph: Graph
@@ -94,7 +94,7 @@ class EdgeScores:
     by_prompt: Float[np.ndarray, "prompt edge"] | None = None
 
     def of(self, edge: Edge) -> float:
-        """The score of one edge; UserError if the graph has no such edge."""
+        """The score of one edge. Raises UserError if the graph has no such edge."""
         self.graph.require(edge)
         return float(self.mean[self.graph.readers.index(edge.reader), self.graph.writers.index(edge.writer)])
 
@@ -104,7 +104,7 @@ class EdgeScores:
 
 @dataclass(frozen=True)
 class Stage:
-    """Writers that write at once: the embedding, the heads of a layer, or its MLP. `start` is the first one's column."""
+    """Writers that write together: the embedding, the heads of a layer, or its MLP. `start` is the first writer's column."""
 
     writers: tuple[Node, ...]
     start: int
@@ -120,10 +120,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class ReaderGroup:
-    """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
+    """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first reader's row.
 
-    `stream` is the hook of what the norm reads. `inner` are the hooks at which gradients are taken: those of the projections,
-    behind the norm; or, where a single reader stands behind the norm, the norm's input, whose gradient is that reader's alone.
+    `stream` is the hook of the norm's input. `inner` are the hooks at which gradients are taken: those of the projections; or
+    the norm's input if the norm has a single reader, since the gradient there belongs to that reader only.
     """
 
     kind: GroupKind
@@ -167,10 +167,10 @@ def groups_of(graph: Graph) -> tuple[ReaderGroup, ...]:
 
 
 def midpoints(steps: int) -> list[float]:
-    """Where on the way from 0 to 1 an integral is sampled: (k - 1/2) / steps, so that its error falls as 1 / steps^2.
+    """Sampling points of an integral from 0 to 1: (k - 1/2) / steps, so that its error falls as 1 / steps^2.
 
-    Hanna et al. 2024 take the ends of the intervals, with an error that falls as 1 / steps to the same limit. UserError
-    unless steps is at least 1.
+    Hanna et al. 2024 take the ends of the intervals, which has the same limit but an error that falls as 1 / steps. Raises
+    UserError unless steps is at least 1.
     """
     if steps < 1:
         raise UserError(f"{steps} integration steps are no path between two runs; use at least 1, for example 5")
@@ -182,7 +182,7 @@ def midpoints(steps: int) -> list[float]:
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """What one point of an integration path contributes to edge scores: the writers of `stages`, `weight` times."""
+    """One point of an integration path, whose run scores the writers of `stages` with this `weight`."""
 
     replaced: Values
     weight: float
@@ -191,9 +191,9 @@ class PathPoint:
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """What the runs on one batch share: streams that enter a layer, and what stages write to the stream, by hook.
+    """What the runs on one batch share: streams that enter a layer, and the outputs of stages, by hook.
 
-    Of the latter no more than KEPT_BYTES, or one stage.
+    The outputs of stages take no more than KEPT_BYTES, or are those of one stage.
     """
 
     entering: dict[int, Tensor]
@@ -211,11 +211,11 @@ class Kept:
 class GradientEngine:
     """Estimates the effect of patches on one model from gradients.
 
-    `prompts_per_backward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the
-    estimate goes on; after some batches that fit, more are tried again. A `decoder`, which must be known to compute what the
-    model does, is run instead of the model's own hooked modules. A `backward` pass other than the model's own changes every
-    gradient and no activation.
-    `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
+    `prompts_per_backward` bounds memory. If memory runs out, the number is halved, if need be down to one prompt, and the
+    estimate continues; after some batches that fit, larger ones are tried again. If `decoder` is given, it runs instead of the
+    model's own hooked modules; it must be known to compute the same. If `backward` is given, it replaces the model's own
+    backward pass, which changes gradients but not activations. Every method calls `advance` with the number of (forward or
+    backward pass, prompt) pairs just finished.
     """
 
     def __init__(
@@ -241,8 +241,8 @@ class GradientEngine:
         """AtP of every head's output z at all positions: sum over positions of (z_other - z_base) . dLD/dz.
 
         With `dropping` also GradDrop (Kramar et al. 2024, eq. 11): 1/(L-1) sum over l of |(z_other - z_base) . dLD/dz_l|,
-        where dLD/dz_l is the gradient that passes through no output of layer l. It shows a direct and an indirect effect
-        that cancel. UserError if the model has a single layer, where it is not defined.
+        where dLD/dz_l is the gradient that passes through no output of layer l. It reveals direct and indirect effects that
+        cancel. Raises UserError if the model has a single layer, for which GradDrop is undefined.
         """
         layers = range(self.model.n_layers)
         if dropping and len(layers) == 1:
@@ -270,8 +270,8 @@ class GradientEngine:
     ) -> Float[np.ndarray, "prompt head"]:
         """AtP of every head's output z with integrated gradients (node attribution patching, NAP-IG: Mueller et al. 2025).
 
-        Sum over positions of (z_other - z_base) . mean of dLD/dz, the mean over runs whose embeddings lie between the two
-        runs', `midpoints` of the way. UserError unless `steps` is at least 1.
+        Sum over positions of (z_other - z_base) . mean of dLD/dz, with the mean over runs whose embeddings lie between those
+        of the two runs, at `midpoints(steps)`. Raises UserError unless `steps` is at least 1.
         """
         embedding, places = self.stages[0].hook, midpoints(steps)
         hooks = tuple(Z.format(layer) for layer in range(self.model.n_layers))
@@ -295,10 +295,10 @@ class GradientEngine:
     ) -> dict[str, NodeEstimates]:
         """AtP of the queries, keys and values of every head, at all positions, by kind "q", "k", "v".
 
-        Plain: sum over positions of (q_other - q_base) . dLD/dq, and likewise k and v. With `correcting`, q and k also get
+        Plain: sum over positions of (q_other - q_base) . dLD/dq, and likewise for k and v. With `correcting`, q and k also get
         the estimate of AtP* (Kramar et al. 2024, section 3.1), (z' - z_base) . dLD/dz: z' of the head is recomputed exactly
-        with its q (or k) replaced and all else as in the base run, and only what follows is taken to be linear. Values enter
-        z linearly, so for them the plain estimate is the same. Keys and values are those of key-value heads.
+        with its q (or k) replaced and all else as in the base run, and only later computation is linearised. z is linear in
+        the values, so for them the plain estimate is the same. Keys and values are those of key-value heads.
         """
         found = self._collect(
             prompts, lambda batch: self._nodes(batch, base, correcting), self.node_passes(correcting), advance
@@ -323,15 +323,15 @@ class GradientEngine:
         Inputs are taken before the reader's norm. The gradient is
 
         - eap: that of the base run;
-        - eap_ig_inputs: the mean over runs whose embeddings lie between the two runs'; over the readers of the embedding
-          the scores then sum to LD(other) - LD(base);
+        - eap_ig_inputs: the mean over runs whose embeddings lie between those of the two runs. The scores of all edges from
+          the embedding then sum to LD(other) - LD(base);
         - eap_ig_activations: for the writers of one stage (the embedding, the heads of a layer, an MLP), the mean over
-          base runs whose outputs at that stage lie between the two runs'; over the writers of the stage and all readers
-          the scores sum to LD(base with the stage patched) - LD(base). (The authors' code gives every edge the mean over
-          the runs of all stages, for which no such sum holds.)
+          base runs whose outputs at that stage lie between those of the two runs. The scores of all edges from the stage then
+          sum to LD(base with the stage patched) - LD(base). (The authors' code takes the mean over the runs of all stages for
+          every edge, for which no such sum holds.)
 
         With `by_prompt` the scores of single prompts are kept too, in float32: 26 MB for 200 prompts on GPT-2 small.
-        UserError unless `steps` is at least 1, UnknownWiringError if the model is no pre-norm decoder.
+        Raises UserError unless `steps` is at least 1, UnknownWiringError if the model is no pre-norm decoder.
         """
         passes = self.edge_passes(method, steps)
         self._prove_wired(prompts)
@@ -349,19 +349,19 @@ class GradientEngine:
         return EdgeScores(self.graph, mean, np.sqrt(variance / count), float(effect) / count, count, single)
 
     def head_passes(self, dropping: bool) -> int:
-        """Forward and backward passes that `head_effects` makes of each prompt."""
+        """Number of forward and backward passes of `head_effects` per prompt."""
         return 3 + (self.model.n_layers if dropping else 0)
 
     def integrated_head_passes(self, steps: int) -> int:
-        """Forward and backward passes that `integrated_head_effects` makes of each prompt."""
+        """Number of forward and backward passes of `integrated_head_effects` per prompt."""
         return 2 + 2 * steps
 
     def node_passes(self, correcting: bool) -> int:
-        """Forward and backward passes that `node_effects` makes of each prompt."""
+        """Number of forward and backward passes of `node_effects` per prompt."""
         return 5 if correcting else 3
 
     def edge_passes(self, method: Method, steps: int) -> int:
-        """Forward and backward passes that `edge_scores` makes of each prompt."""
+        """Number of forward and backward passes of `edge_scores` per prompt."""
         runs = {"eap": 1, "eap_ig_inputs": steps, "eap_ig_activations": steps * len(self.stages)}
         return 2 + 2 * runs[method]
 
@@ -391,9 +391,9 @@ class GradientEngine:
     def _corrected(
         self, batch: PromptSet, base: Base, replaced: Values, values: Values, gradient: Values
     ) -> Float[Tensor, "prompt node"]:
-        """(z' - z_base) . dLD/dz, z' with the queries or keys `replaced` in each layer by itself.
+        """(z' - z_base) . dLD/dz, where z' has the queries or keys `replaced` in one layer at a time.
 
-        Every layer's z is put back to its base value after it was read, so that no layer sees what another one got.
+        All layers share one run: after z' is read, each layer's z is reset to its base value, so no layer affects another.
         """
         hooks = tuple(Z.format(layer) for layer in range(self.model.n_layers))
         changed: dict[str, Tensor] = {}
@@ -404,7 +404,7 @@ class GradientEngine:
 
         self._run_without_gradient(batch, base, (), replaced, [(name, partial(put_back, name=name)) for name in hooks])
         effects = rearrange(_dots(changed, gradient), "prompt (layer head) -> prompt layer head", layer=len(hooks))
-        nodes = next(iter(replaced.values())).shape[2]  # query heads of a group share a key head and add up
+        nodes = next(iter(replaced.values())).shape[2]  # query heads that share a key head are summed
         return reduce(effects, "prompt layer (node head) -> prompt (layer node)", "sum", node=nodes)
 
     # --- edges -----------------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ class GradientEngine:
         change: Values,
         kept_between: Kept,
     ) -> None:
-        """Add what one run contributes: one group of readers and one stage of writers at a time, to keep memory small."""
+        """Add the contribution of one run, for one group of readers and one stage of writers at a time to save memory."""
         groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
         inner = tuple(name for group in groups for name in group.inner)
         streams = tuple(group.stream for group in groups)
@@ -447,7 +447,7 @@ class GradientEngine:
         for group in groups:
             stages = [stage for stage in run.stages if self.graph.connects(stage.writers[0], group.readers[0])]
             upstream = self._upstream(group, gradient)
-            # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian: applied to the smaller of the two
+            # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian; apply it to the smaller of the two
             few_writers = sum(len(stage.writers) for stage in stages) < len(group.readers)
             stream = kept[group.stream].detach()
             if group.kind == "attention" and not few_writers:
@@ -460,7 +460,7 @@ class GradientEngine:
                 scores[:, group.rows, stage.columns] += run.weight * einsum(upstream, written, terms)
 
     def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[PathPoint]:
-        """The runs whose gradients a method takes, each with the writers that it scores."""
+        """The runs whose gradients a method takes, each with the writers it scores."""
         if method == "eap":
             yield PathPoint({}, 1.0, self.stages)
             return
@@ -470,7 +470,7 @@ class GradientEngine:
                 yield PathPoint(replaced, 1 / steps, (stage,) if method == "eap_ig_activations" else self.stages)
 
     def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "writer prompt position d_model"]:
-        """What the writers of a stage add to the stream, in the precision of the scores."""
+        """The contribution of each writer of a stage to the stream, in the precision of the scores."""
         value = precise(value)
         if stage.writers[0].kind != "head":
             return value[None]
@@ -478,7 +478,7 @@ class GradientEngine:
         return einsum(value, weights, "prompt position head dh, head dh d -> head prompt position d")
 
     def _upstream(self, group: ReaderGroup, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
-        """dLD/d(input of each projection), by way of that projection alone; for a single reader, dLD/d(norm's input)."""
+        """dLD/d(input of each projection) through that projection only; for a single reader, dLD/d(norm's input)."""
         if group.kind != "attention":
             return gradient[group.inner[0]][None]
         terms = "prompt position head dh, head d dh -> head prompt position d"
@@ -509,8 +509,8 @@ class GradientEngine:
     ) -> tuple[Float[Tensor, " prompt"], dict[str, Tensor]]:
         """(logit difference, activations), both in one autograd graph that starts at the hooks `differentiated`.
 
-        `replaced` puts values in place of activations; `watched` are only read. `known` are streams of earlier runs on this base
-        (`Decoder.forward`). DeadHookError if a hook is not called.
+        `replaced` are values that replace activations; `watched` are only read. `known` are streams of earlier runs on this
+        base (`Decoder.forward`). Raises DeadHookError if a hook is not called.
         """
         replaced, kept = replaced or {}, {}
         names = dict.fromkeys((*replaced, *watched, *differentiated))
@@ -519,7 +519,7 @@ class GradientEngine:
             tensor = replaced.get(name, tensor)
             if (
                 name in differentiated and torch.is_grad_enabled()
-            ):  # a view, so that other readers stay out of the gradient
+            ):  # a view, so that the gradient excludes other readers
                 tensor = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
             kept[name] = tensor
             return tensor
@@ -551,7 +551,7 @@ class GradientEngine:
         hooks: list,
         known: dict[int, Tensor] | None,
     ) -> Float[Tensor, "row vocabulary"]:
-        """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
+        """Logits at each row's last position, in float32 at least; from the bridge if the decoder lacks one of the hooks."""
         if self.decoder is not None and self.decoder.can_run(tokens.shape[1], hooks):
             return self.decoder.forward(tokens, end, hooks, known)
         if self.backward is None or not torch.is_grad_enabled():
@@ -559,13 +559,13 @@ class GradientEngine:
         return modified_logits(self.backward, self.model, tokens, end, hooks)
 
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
-        """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
+        """(rows, `work` on them) for each batch; batches have prompts of similar length, so little is padding."""
         order = torch.argsort(prompts.end, stable=True).tolist()
         most = self.prompts_at_once.now
         size = most if self.decoder is None else min(most, -(-len(order) // BATCHES))
         batches = [order[part] for part in balanced(len(order), size)]
         with frozen(self.model.bridge):
-            if self.decoder is None:  # hooks on the model's own modules: one batch after the other
+            if self.decoder is None:  # hooks on the model's own modules, so one batch after the other
                 for rows in batches:
                     yield from self._halving(prompts, rows, work)
             else:
@@ -574,7 +574,7 @@ class GradientEngine:
     def _halving(
         self, prompts: PromptSet, rows: list[int], work: Callable[[PromptSet], Any]
     ) -> Iterator[tuple[list[int], Any]]:
-        """`work` on some rows, in halves if memory runs out."""
+        """(rows, `work` on them), with the rows halved if memory runs out."""
         pending = [rows]
         while pending:
             some, most = pending.pop(0), self.prompts_at_once.now
@@ -608,17 +608,17 @@ class GradientEngine:
         return collected
 
     def _prove_wired(self, prompts: PromptSet) -> None:
-        """UnknownWiringError unless the model is the pre-norm decoder that edges assume."""
+        """Raises UnknownWiringError unless the model is the pre-norm decoder that edges assume."""
         if not self._wired:
             probe = prompts.select([0])
-            own = GradientEngine(self.model)  # without a decoder: the proof is about the model's own modules
+            own = GradientEngine(self.model)  # without a decoder, since the proof is about the model's own modules
             prove_wiring(self.model, lambda hooks: own._run_without_gradient(probe, "clean", hooks)[1])
             self._wired = True
 
 
 @dataclass
 class GradientStop:
-    """Stops the gradient at the outputs of layer `closed` (None: at no layer's)."""
+    """Stops the gradient at the outputs of layer `closed` (None: nowhere)."""
 
     closed: int | None = field(default=None)
 
@@ -633,7 +633,7 @@ class GradientStop:
 
 @contextmanager
 def frozen(module: torch.nn.Module) -> Iterator[None]:
-    """Parameters without gradient for the duration, then as they were."""
+    """Context in which the module's parameters get no gradient; their flags are restored afterwards."""
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     try:
         for parameter in trainable:
@@ -645,7 +645,7 @@ def frozen(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool = False) -> dict[str, Tensor]:
-    """dLD/dx of each kept activation x. Prompts do not see each other, so the sum's gradient is each prompt's own."""
+    """dLD/dx of each kept activation x. Prompts are independent, so the gradient of the sum is that of each prompt."""
     found = torch.autograd.grad(difference.sum(), list(kept.values()), retain_graph=retain, allow_unused=True)
     for name, gradient in zip(kept, found, strict=True):
         if gradient is None:
@@ -654,7 +654,7 @@ def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool 
 
 
 def _dots(change: Values, gradient: Values) -> Float[Tensor, "prompt node"]:
-    """Sum over positions and components of change times gradient, hook after hook, head after head."""
+    """Sum over positions and components of change times gradient; nodes are ordered by hook, then head."""
     return torch.cat([(values * gradient[name]).sum((1, 3)) for name, values in change.items()], 1)
 
 

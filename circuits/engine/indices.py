@@ -1,6 +1,6 @@
-"""Whole numbers that a pass needs on its device, sent there together: one copy that nothing waits for.
+"""Whole numbers that a pass needs on its device, sent there in one asynchronous copy.
 
-A copy from ordinary memory makes the host wait for the GPU's queue, one from pinned memory does not.
+A copy from pageable memory makes the host wait for the GPU's queue; one from pinned memory does not.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-ALIGNED = 4  # numbers: 16 bytes of int32, so that kernels find every start as aligned as a tensor of its own
+ALIGNED = 4  # numbers, 16 bytes of int32: every array starts as aligned as a separate tensor would
 
 
 class ArraySpan(NamedTuple):
-    """Where one array stands among all the numbers."""
+    """The place of one array among all the numbers."""
 
     start: int
     shape: tuple[int, ...]
@@ -48,16 +48,16 @@ class Indices:
         self._parts.clear()
 
     def long(self, place: ArraySpan) -> Int[Tensor, ...]:
-        """As int64, which torch indexes by."""
+        """As int64, for torch's indexing."""
         return self._long[place.start : place.stop].view(place.shape)
 
     def short(self, place: ArraySpan) -> Int[Tensor, ...]:
-        """As int32, which the kernels read."""
+        """As int32, for the kernels."""
         return self._short[place.start : place.stop].view(place.shape)
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on `device`, by a copy that the host does not wait for."""
+    """The tensor on `device`, by an asynchronous copy."""
     if tensor.device.type != "cpu" or device.type == "cpu":
         return tensor.to(device)
     pinned = tensor.pin_memory() if device.type == "cuda" else tensor

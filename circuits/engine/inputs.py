@@ -1,4 +1,4 @@
-"""What is put in place on one batch of prompts of one length, on the model's device, and the base runs' past."""
+"""The inputs of a pass on one batch of prompts of one length: replacement activations and the base runs' past."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from circuits.engine.trie import Places, Trie
 from circuits.interventions import Base, Recipe
 
 KeysValues = tuple[Tensor, Tensor]  # [prompt, group, position, d_head] each
-Site = tuple[Kind, int]  # of which layer
+Site = tuple[Kind, int]  # kind, layer
 
 
 class Inputs:
-    """Inputs of the passes of some tries on one batch. What is not on the device goes there once."""
+    """Inputs of the passes of some tries on one batch. What is not on the device is copied there once."""
 
     def __init__(self, decoder: Decoder, sources: Sources, device: torch.device, tries: Iterable[Trie]) -> None:
         self.decoder, self.sources, self.device = decoder, sources, device
@@ -47,15 +47,15 @@ class Inputs:
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def number(self, kind: Kind, layer: int, recipe: Recipe) -> int:
-        """A recipe's place in the `table` of its site."""
+        """A recipe's index in the `table` of its site."""
         return self._numbers[kind, layer][recipe]
 
     def has(self, kind: Kind, layer: int) -> bool:
-        """Whether the tries put anything in place at a site."""
+        """True if the tries replace anything at a site."""
         return (kind, layer) in self._numbers
 
     def table(self, kind: Kind, layer: int) -> Float[Tensor, "source prompt position ..."]:
-        """What each recipe of the tries puts in place at a site; of an embedding, as it stands in the stream."""
+        """The replacement activations of each recipe of the tries at a site; embeddings as they enter the stream."""
         key = (kind, layer)
         if key not in self._tables:
             name = hook_name(Node(kind, layer))
@@ -83,13 +83,13 @@ class Inputs:
 
     @cached_property
     def candidates(self) -> tuple[Int[Tensor, "prompt answer"], Int[Tensor, "prompt foil"]]:
-        """Token ids of answers and of foils."""
+        """Token ids of the answers and of the foils."""
         both = on_device(torch.cat([self.batch.answers, self.batch.wrong], 1), self.device)
         return both[:, : self.batch.answers.shape[1]], both[:, self.batch.answers.shape[1] :]
 
     @cached_property
     def some_without_foils(self) -> bool:
-        """Whether a prompt is compared with the whole vocabulary."""
+        """True if some prompt has no foils and is compared with the whole vocabulary."""
         return any(self.batch.without_foils.tolist())
 
     @cached_property
@@ -110,7 +110,7 @@ class Inputs:
         return k[:, :, :first].contiguous(), v[:, :, :first].contiguous()
 
     def _run(self, base: Base) -> list[KeysValues]:
-        """Keys and values of all but the last position."""
+        """Keys and values of every layer at all positions except the last."""
         decoder, kept = self.decoder, []
         stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
         for weights in decoder.layers:

@@ -1,7 +1,7 @@
-"""Launches: counts what a sweep asks of a device, operation by operation, and says how long a GPU would take for that.
+"""Launches: counts the operations of a sweep on a device and predicts how long a GPU would take for them.
 
-A launch is an operation that computes or copies on the device, a sync is what makes the host wait for it: reading a number or a
-tensor back, `nonzero`, a copy from memory that is not pinned (one that is not `non_blocking`).
+A launch is an operation that computes or copies on the device. A sync makes the host wait for the device: reading a number or a
+tensor back, `nonzero`, or a copy from memory that is not pinned (not `non_blocking`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from kernels.roofline import Device, KernelWork
 NOWHERE = torch.device("meta")
 READ_BACK = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"}  # a number or a size
 MEMORY_ONLY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "_unsafe_view"}
-GATHERS = {"index", "index_select", "gather", "embedding"}  # which read as much as they write
+GATHERS = {"index", "index_select", "gather", "embedding"}  # operations that read as much as they write
 SCATTERS = {"index_copy_", "index_add_", "index_put_", "_index_put_impl_", "scatter_", "copy_"}
 
 
 @dataclass(frozen=True)
 class DeviceWork:
-    """What a device is asked to do: its operations by (operations, bytes), each a launch, and how often the host waits for it."""
+    """Work of a device: its launches by (floating-point operations, bytes), and how often the host waits for it."""
 
     calls: Mapping[KernelWork, int | float] = field(default_factory=dict)
     syncs: int | float = 0
@@ -47,7 +47,7 @@ class DeviceWork:
         return self + earlier.times(-1)
 
     def times(self, factor: int | float) -> DeviceWork:
-        """The same work that often: a job that is as many times as large as the one that was counted."""
+        """The work repeated `factor` times, for a job that many times as large as the counted one."""
         return DeviceWork({work: factor * count for work, count in self.calls.items()}, factor * self.syncs)
 
     @property
@@ -63,12 +63,12 @@ class DeviceWork:
         return sum(count * work.bytes for work, count in self.calls.items())
 
     def roofline(self, device: Device, share: float = 1.0) -> float:
-        """Seconds if nothing but arithmetic and memory traffic took time and products reached `share` of the peak."""
+        """Seconds if only arithmetic and memory traffic took time and products reached `share` of the peak."""
         peak = share * device.flops_per_second
         return float(sum(count * work.seconds(peak, device.bytes_per_second) for work, count in self.calls.items()))
 
     def parts(self, device: Device) -> dict[str, float]:
-        """Seconds by what they are spent on. Their sum is the prediction: nothing is assumed to overlap."""
+        """Seconds by purpose. Their sum is the prediction, which assumes no overlap."""
         return {
             "math": self.roofline(device, device.gemm_share),
             "launches": self.launches * device.launch_seconds,
@@ -79,7 +79,7 @@ class DeviceWork:
 class LaunchCount(TorchDispatchMode):
     """Counts the work of a device while it is active: that of all operations on tensors of `kind`, "meta" or "cpu".
 
-    On the CPU the host's own operations count too, as nothing tells them apart.
+    On the CPU the host's own operations count too, because they cannot be told apart.
     """
 
     def __init__(self, kind: str = NOWHERE.type) -> None:
@@ -100,7 +100,7 @@ class LaunchCount(TorchDispatchMode):
 
     @property
     def work(self) -> DeviceWork:
-        """So far."""
+        """The work counted so far."""
         return DeviceWork(dict(self._calls), self._syncs)
 
     def launch(self, work: KernelWork) -> None:
@@ -134,7 +134,7 @@ class LaunchCount(TorchDispatchMode):
         return out
 
     def _copied(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], from_device: bool) -> Any:
-        """A copy that may leave the device or reach it: only one from pinned memory does not make the host wait."""
+        """A copy to or from the device; it makes the host wait unless it comes from pinned memory."""
         source, device = args[0], torch.device(kwargs["device"])
         self.launch(KernelWork(0, _size(source)))
         if from_device and device.type != self.kind:
@@ -152,7 +152,7 @@ class LaunchCount(TorchDispatchMode):
 
 
 class _OneAttention(TorchFunctionMode):
-    """torch's attention as the one kernel that it is on CUDA; on the meta device it falls apart into products and sums."""
+    """Counts torch's attention as one kernel, as on CUDA; the meta device would split it into products and sums."""
 
     def __init__(self, count: LaunchCount) -> None:
         super().__init__()
@@ -165,20 +165,20 @@ class _OneAttention(TorchFunctionMode):
         if func is not functional.scaled_dot_product_attention or args[0].device.type != self.count.kind:
             return func(*args, **kwargs)
         query, key, value = args[:3]
-        flops = 4 * query.numel() * key.shape[-2]  # masked scores too, as the registry of torch counts them
+        flops = 4 * query.numel() * key.shape[-2]  # masked scores count too, as in torch's FLOP registry
         self.count.launch(KernelWork(flops, 2 * _size(query) + _size(key) + _size(value)))
         with self.count.paused():
             return func(*args, **kwargs)
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Of matrix products and attention, the only ones that count against the peak."""
+    """Floating-point operations of matrix products and attention, the only ones that count against the peak."""
     formula = flop_registry.get(func.overloadpacket)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
 
 
 def _bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
-    """Every input read once and every output written once; of what is gathered or scattered, what is moved."""
+    """Bytes if every input is read once and every output written once; gathers and scatters count only what they move."""
     if name in GATHERS:
         return 2 * sum(map(_size, outputs))
     if name in SCATTERS:
@@ -194,9 +194,9 @@ def _size(tensor: Tensor) -> int:
 
 
 def operations(count: LaunchCount, device: torch.device | str) -> choice.Operations:
-    """The batched operations, each counted as its Triton launcher launches it: one kernel, and a copy of every strided input.
+    """The batched operations, counted as their Triton launchers would: one kernel each, and a copy of every strided input.
 
-    On the meta device they give tensors of the right shape, elsewhere the reference's result.
+    On the meta device they return tensors of the right shape, elsewhere the reference's results.
     """
     candidates = {name: {choice.REFERENCE: _counted(module, count)} for name, module in choice.MODULES.items()}
     return choice.Operations(device, choice.REFERENCE, candidates)

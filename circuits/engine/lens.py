@@ -1,7 +1,7 @@
-"""The reference backend: TransformerLens hooks, many variants and prompts to a forward pass.
+"""The reference backend: TransformerLens hooks, with many variants and prompts in a forward pass.
 
 Rows of a batch are (variant, prompt) pairs. Each hook point is visited once per forward pass and edits the rows of all
-variants that intervene there. Works for every architecture that TransformerBridge loads.
+variants that intervene there. It works for every architecture that TransformerBridge loads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def hook_name(node: Node) -> str:
 
 
 def constants_of(model: Model) -> dict[str, Float[Tensor, "head d_head"]]:
-    """The model's `value_constants` by the hook point whose activation lacks them, on the CPU as all activations."""
+    """The model's `value_constants`, by the hook point whose activation lacks them; on the CPU, like all activations."""
     return {hook_name(Node("head", layer)): value.cpu() for layer, value in enumerate(model.value_constants)}
 
 
@@ -59,9 +59,9 @@ class LensEngine:
     """Runs sweeps on one model with one set of reference prompts.
 
     `reference` gives means, donors and noise scales and must not contain a scored prompt (UserError in `run`).
-    A forward pass has at most `rows_per_forward` rows, and no more than the memory is planned to hold: `memory_mib`, or what
-    `memory.room` gives. If memory runs out, rows are halved, in the end down to one prompt, and the run goes on; after some
-    passes more are tried again.
+    A forward pass has at most `rows_per_forward` rows, and no more than fit into `memory_mib` (None: `memory.room`). If memory
+    runs out, rows are halved, if need be down to one prompt, and the run continues; after some passes that fit, more rows are
+    tried again.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LensEngine:
         return other
 
     def describe(self) -> dict[str, Any]:
-        """Which backend and kernels produce the numbers, and why these, as JSON data."""
+        """Which backend and kernels produce the numbers, and why, as JSON data."""
         return {"backend": "lens", "why": self.why, "kernels": {}, "random": philox.GENERATOR}
 
     # --- what callers use ------------------------------------------------------------------------------------------
@@ -101,9 +101,9 @@ class LensEngine:
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
         """Every variant of `sweep` on every prompt.
 
-        `advance` is called with the number of (variant, prompt) pairs just finished. Raises UserError if a scored
-        prompt is also a reference prompt or the reference prompts of a template are longer or shorter, DeadHookError
-        if an intervention had no hook to act on.
+        `advance` is called with the number of (variant, prompt) pairs just finished. Raises UserError if a scored prompt is
+        also a reference prompt, or if a template's reference prompts differ in length from its scored ones; DeadHookError if
+        an intervention had no hook to act on.
         """
         self._check(sweep, prompts)
         self._prefetch_reference(sweep)
@@ -121,13 +121,13 @@ class LensEngine:
     ) -> Activations:
         """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU or on `device`.
 
-        Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
+        Rows keep the order of `prompts`; values at positions after a prompt's end are meaningless.
         """
         return self._read(prompts, base, hooks, lambda tensor, rows: tensor.to(device))
 
     @torch.no_grad()
     def at_end(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> dict[str, Float[Tensor, "prompt ..."]]:
-        """`activations` at each prompt's last position, on the CPU: no more than a forward pass has is held of the others."""
+        """`activations` at each prompt's last position, on the CPU; other positions are held for one forward pass only."""
 
         def last(tensor: Tensor, rows: slice) -> Tensor:
             ends = prompts.end[rows].to(tensor.device)
@@ -138,7 +138,7 @@ class LensEngine:
     def _read(
         self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], kept_of: Callable[[Tensor, slice], Tensor]
     ) -> dict[str, Tensor]:
-        """What `kept_of` makes of each hook's tensor in a forward pass over a slice of the prompts, joined over the slices."""
+        """`kept_of` of each hook's tensor in the forward passes over slices of the prompts, joined over the slices."""
         tokens = prompts.clean if base == "clean" else prompts.corrupted
 
         def read(rows: slice) -> dict[str, Tensor]:
@@ -157,7 +157,7 @@ class LensEngine:
         return {name: torch.cat([part[name] for part in parts]) for name in hooks}
 
     def on_device(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
-        """`activations` where the model is, to be put in place there."""
+        """`activations` on the model's device, for patching."""
         return self.activations(prompts, base, hooks, self.model.device)
 
     @torch.no_grad()
@@ -180,7 +180,7 @@ class LensEngine:
         return True
 
     def is_wired(self) -> bool:
-        """False if the model is not the pre-norm decoder that path interventions assume, so that they are refused."""
+        """False if the model is not the pre-norm decoder that path interventions assume; they are then refused."""
         try:
             self._prove_wired()
         except UnknownWiringError:
@@ -190,17 +190,17 @@ class LensEngine:
     # --- batching --------------------------------------------------------------------------------------------------
 
     def forward_rows(self, length: int, paths: Paths = memory.NO_PATHS) -> int:
-        """Rows of a forward pass over prompts of `length` tokens that memory is planned to hold."""
+        """Planned number of rows of a forward pass over prompts of `length` tokens."""
         return max(1, min(self.row_allowance.now, self.room // self.shape.forward_row(length, self.hooked, paths)))
 
     def planned(self, sweep: Sweep, prompts: PromptSet) -> int:
-        """Bytes beside the weights that a sweep is planned to hold at most."""
+        """Largest number of bytes beside the weights that a sweep is planned to hold."""
         length, paths = prompts.clean.shape[1], most_paths(sweep.variants)
         rows = min(len(sweep) * len(prompts), self.forward_rows(length, paths))
         return rows * self.shape.forward_row(length, self.hooked, paths)
 
     def _in_chunks(self, prompts: PromptSet, work: Callable[[slice], Any]) -> Iterator[Any]:
-        """`work` on consecutive slices of the prompts, of sizes that are as alike as memory allows."""
+        """`work` on consecutive slices of the prompts, of nearly equal sizes that fit into memory."""
         start = 0
         while start < len(prompts):
             rest = len(prompts) - start
@@ -217,7 +217,7 @@ class LensEngine:
             start += size
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
-        """Row indices batch by batch, prompts of similar length together so that little is padding."""
+        """Row indices of each batch; batches have prompts of similar length, so little is padding."""
         order = torch.argsort(prompts.end, stable=True).tolist()
         size = min(self.prompts_per_batch, self.forward_rows(prompts.clean.shape[1]))
         yield from (order[part] for part in memory.balanced(len(order), size))
@@ -225,7 +225,7 @@ class LensEngine:
     def _batch(
         self, sweep: Sweep, prompts: PromptSet, rows: list[int]
     ) -> Iterator[tuple[list[int], list[int], Scores]]:
-        """(numbers of variants, rows of `prompts`, their scores), as many at a time as fit one forward pass."""
+        """(indices of variants, rows of `prompts`, their scores), as many at a time as fit one forward pass."""
         pending = [(rows, 0)]
         while pending:
             index, done = pending.pop(0)
@@ -245,7 +245,7 @@ class LensEngine:
     def _scores(self, sweep: Sweep, batch: PromptSet, sources: Sources) -> Iterator[Scores]:
         """Scores of consecutive chunks of variants that fit one forward pass.
 
-        Raises torch.OutOfMemoryError if a single variant on this batch does not.
+        Raises torch.OutOfMemoryError if a single variant on this batch does not fit.
         """
         start, paths = 0, most_paths(sweep.variants)
         while start < len(sweep):
@@ -300,7 +300,7 @@ class LensEngine:
         return logits
 
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
-        """Run each base once for all the activations that the sweep patches in from it."""
+        """Run each base once for all activations that the sweep patches from it."""
         wanted: dict[Base, set[str]] = {}
         for recipe, hook in _replaced(sweep):
             if recipe.kind == "patch" or recipe.additive:
@@ -338,25 +338,25 @@ class LensEngine:
                     raise UserError(f"position {min(unknown)!r} is not one of task {prompts.task}'s ({known})")
 
     def _prove_wired(self) -> None:
-        """UnknownWiringError unless the model is the pre-norm decoder that path interventions assume."""
+        """Raises UnknownWiringError unless the model is the pre-norm decoder that path interventions assume."""
         if self._wired:
             return
         probe = self.reference.prompts.select([0])
-        own = LensEngine(self.model, probe)  # not a subclass: the proof is about the model's own modules
+        own = LensEngine(self.model, probe)  # not a subclass, since the proof is about the model's own modules
         prove_wiring(self.model, lambda hooks: own.activations(probe, "clean", hooks))
         self._wired = True
 
     def _prove_alive(self, name: str) -> None:
-        """DeadHookError unless replacing the whole tensor at this hook moves the model's logits."""
+        """Raises DeadHookError unless replacing the whole tensor at this hook changes the model's logits."""
         if name in self._alive:
             return
         probe, end = self.reference.prompts.clean[:1], self.reference.prompts.end[:1]
-        # with a hook that changes nothing: the same code runs, so that rounding moves nothing
+        # with a hook that changes nothing, so that the same code runs and rounding is the same
         intact = self._forward(probe, end, [(name, lambda tensor, hook: None)])
 
         def move(tensor: Tensor, hook: object) -> Tensor:
             ramp = torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype)
-            # different for each component, so that no layer norm or softmax maps it to nothing
+            # different for each component, so that no layer norm or softmax removes it
             return tensor + tensor.std().clamp(min=1e-3) * ramp.reshape(tensor.shape[1:])
 
         if torch.equal(intact, self._forward(probe, end, [(name, move)])):
@@ -371,20 +371,20 @@ def _replaced(sweep: Sweep) -> set[tuple[Recipe, str]]:
 
 
 def _roles(intervention: Intervention) -> set[str]:
-    """The roles that an intervention names, whether as places to act at or as places to leave out."""
+    """The position roles that an intervention names, whether to act at or to leave out."""
     named = intervention.positions or ()
     return {role for item in named for role in (item.roles if isinstance(item, EveryBut) else (item,))}
 
 
 def _hooks_of(intervention: Intervention | PathIntervention) -> set[str]:
-    """Where the values that an intervention replaces are read."""
+    """The hooks at which the values that an intervention replaces are read."""
     if isinstance(intervention, PathIntervention):
         return {writer_hook(edge.writer) for edge in intervention.edges}
     return set(map(hook_name, intervention.nodes))
 
 
 def _by_hook(nodes: Sequence[Node]) -> dict[str, list[int]]:
-    """Hook name -> head indices touched there (empty for whole-tensor nodes)."""
+    """{hook name: indices of the heads changed there (empty for whole-tensor nodes)}."""
     grouped: dict[str, list[int]] = {}
     for node in nodes:
         heads = grouped.setdefault(hook_name(node), [])
@@ -403,7 +403,7 @@ def put_in_place(
 ) -> None:
     """Write `source` into `rows`, both [prompt, position, (head), component] with `start` as their first position.
 
-    `positions` are the roles to write at (None: all positions), `heads` the heads (none: the whole tensor).
+    `positions` are the roles to write at (None: all positions), `heads` the heads to write (empty: the whole tensor).
     """
     if positions is None:
         where: tuple = (slice(None), slice(None), heads) if heads else (slice(None),)
@@ -419,7 +419,7 @@ def put_in_place(
 
 
 def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
-    """(prompt, position) of every token that a role names; padding is no position."""
+    """(prompt, position) of every token that a role names; padding does not count."""
     if isinstance(role, EveryBut):
         chosen = torch.arange(batch.clean.shape[1])[None] <= batch.end[:, None]
         for other in role.roles:
@@ -437,8 +437,8 @@ def hooked_logits(
 ) -> Float[Tensor, "row vocabulary"]:
     """Logits at each row's end, in float32 at least, from the model's own modules with hooks attached.
 
-    The unembedding sees the ends alone: logits of all positions took gigabytes with a vocabulary of 50,000. Hooks stand on the
-    model's own modules, so threads take turns: one would act on the other's tokens.
+    The unembedding reads only the ends: with a vocabulary of 50,000, logits of all positions would take gigabytes. Hooks are
+    attached to the model's own modules, so threads take turns; otherwise a thread's hooks would act on another's tokens.
     """
     rows, end = torch.arange(len(end), device=model.device), end.to(model.device)
 

@@ -1,17 +1,17 @@
 """Memory: how much a sweep may hold at once, what a piece of it will hold, and how many prompts, rows and logits that allows.
 
-Arithmetic alone, checked against counted peaks. What is held beside the weights, in elements, for n prompts of L tokens of
-which S from the first changed one on are computed, d the width of the stream, f that of the MLP, Q and K those of all queries
-and of all keys, V the vocabulary:
+The estimates are pure arithmetic, checked against counted peaks. They count elements held beside the weights, for n prompts of
+L tokens, of which the last S (from the first changed one on) are computed. d is the width of the stream, f that of the MLP, Q
+and K are the widths of all queries and of all keys, V is the size of the vocabulary:
 
-    of every piece       n L x (widths of what is put in place) and, if S < L, n (L - 1) x 2 K x layers of the base run
-    of a layer           n S d x states that enter + n S d x states that leave (in the last layer one position of them)
-    of a block of rows   attention  rows (d + Q + 2 K + what it makes of q, k and v), and the weights of heads that are kept
-                         MLP        rows (Q + 2 d + 2 f), or 3 f where the MLP is gated
-    of the read-out      n d x states that are left, and two tables rows x V in float32 (a logit and its exponential), or three
-                         where logits are bounded
+    every piece          n L x (widths of replacement activations) and, if S < L, n (L - 1) x 2 K x layers of the base run
+    a layer              n S d x entering states + n S d x leaving states (in the last layer only one position of these)
+    a block of rows      attention  rows (d + Q + 2 K + what it makes of q, k and v), and the weights of the kept heads
+                         MLP        rows (Q + 2 d + 2 f), with 3 f if the MLP is gated
+    the read-out         n d x remaining states, and two tables of rows x V in float32 (logits and their exponentials), or
+                         three if logits are soft-capped
 
-A tensor that an operation makes and frees within itself is not counted. UserError for settings that are no amount of memory.
+Tensors that an operation allocates and frees internally are not counted.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from circuits.models import Model
 from results_io import UserError
 
 MIB = 2**20
-HOST_MIB = 1024  # on a CPU: the main memory is everyone's, and larger batches are not faster there
-SHARE = 0.8  # of what is free on a GPU: the rest is for what the arithmetic leaves out and for fragments
-TRANSIENTS = 0.25  # of the room, at most, for what single steps need besides: more would only make prompts wait
-RETRY = 8  # pieces that fit before a larger size is tried again: a failure costs one of them
+HOST_MIB = 1024  # on a CPU, where others use the main memory too and larger batches are not faster
+SHARE = 0.8  # of a GPU's free memory; the rest is for what the arithmetic leaves out and for fragmentation
+TRANSIENTS = 0.25  # largest share of the room for temporaries of single steps; more would only leave less for prompts
+RETRY = 8  # pieces that must fit before a larger size is tried again; a failure costs one piece
 
 
 @dataclass(frozen=True)
 class Paths:
-    """What interventions on paths add to a row: `vectors` of the stream's width and `heads` of a head's, at every position."""
+    """What path interventions add to a row at every position: `vectors` of the stream's width and `heads` of a head's width."""
 
     vectors: int = 0
     heads: int = 0
@@ -54,12 +54,12 @@ NO_PATHS = Paths()
 
 @dataclass(frozen=True)
 class DecoderSizes:
-    """Sizes of a decoder, bytes of an element, and what its blocks compute besides.
+    """Sizes of a decoder, bytes of an element (`itemsize`), and options of its blocks.
 
-    `rotary`: dimensions of a head that are turned. `gated`: its MLP has a gate. `parallel`: the MLP reads what attention reads.
-    `hidden_copies`: of an MLP's hidden layer that the model's own modules hold at once. `written_out`: attention's scores are
-    kept, as they are bounded or see a window. `widened`: elements of 16-bit weights that a product takes to float32 at once.
-    `bounded`: its logits are, so that all are read.
+    `rotary`: rotated dimensions of a head. `gated`: the MLP has a gate. `parallel`: the MLP reads what attention reads.
+    `hidden_copies`: copies of an MLP's hidden layer that the model's own modules hold at once. `written_out`: attention holds
+    its scores, because they are soft-capped or windowed. `widened`: elements of 16-bit weights that a product converts to
+    float32 at once. `bounded`: logits are soft-capped, so all of them are read.
     """
 
     n_layers: int
@@ -112,32 +112,32 @@ class DecoderSizes:
 
     @property
     def mlp_row(self) -> int:
-        """Elements of a row of a block while its MLP is computed: normalised stream, hidden layer before and after."""
+        """Elements of a row in the MLP: normalised stream, hidden layer before and after the activation function."""
         return self.d_model + max((3 if self.gated else 2) * self.d_mlp, self.d_mlp + self.d_model)
 
     @property
     def block_row(self) -> int:
-        """Bytes of a row of a block in the MLP, where they are most."""
+        """Bytes of a row of a block in the MLP, its peak."""
         return self.itemsize * (self.queries + 2 * self.d_model + self.mlp_row)
 
     @property
     def logits_row(self) -> int:
-        """Bytes of a row of logits and of what is made of them; in float32 at least."""
+        """Bytes of a row of logits and of the tables computed from it, in float32 at least."""
         return (3 if self.bounded else 2) * self.vocabulary * max(4, self.itemsize)
 
     @property
     def exact_unembedding(self) -> int:
-        """Bytes of the block of a narrower unembedding that is in float32 at a time."""
+        """Bytes of the block of a 16-bit unembedding that is in float32 at a time."""
         return 4 * min(self.vocabulary * self.d_model, self.widened)
 
     @property
     def widened_matrix(self) -> int:
-        """The same of the weights of a layer, where those too are multiplied in float32."""
+        """Bytes of the block of a layer's 16-bit weights that is in float32 at a time; 0 unless products are in float32."""
         largest = self.d_model * max(self.d_mlp, self.queries + 2 * self.keys)
         return 4 * min(largest, self.widened) if self.itemsize >= 4 else 0
 
     def attention_row(self, past: int, own: int) -> int:
-        """Elements of a row while attention is computed, over `past` shared positions and `own` ones."""
+        """Elements of a row in attention over `past` shared positions and `own` ones."""
         joint = self.d_model + self.queries + 2 * self.keys
         rotated = self.queries + self.keys if self.rotary else 0
         turning = self.queries + 3 * self.n_heads * self.rotary if self.rotary else 0
@@ -148,15 +148,15 @@ class DecoderSizes:
         return joint + max(turning, rotated + copies + self.queries)
 
     def last_attention_row(self, past: int, own: int) -> int:
-        """The same in the last layer, where only one of `own` positions has queries."""
+        """`attention_row` in the last layer, where only one of `own` positions has queries."""
         turned, turning = (self.keys, 3 * self.n_groups * self.rotary) if self.rotary else (0, 0)
         of_one = 4 * (self.queries + self.n_heads * (past + own))
         return self.d_model + 2 * self.keys + turned + max(turning, 2 * self.keys + of_one // own)
 
     def forward_row(self, length: int, hooked: bool, paths: Paths = NO_PATHS) -> int:
-        """Bytes of a row of a forward pass over `length` positions, whose logits are those of one.
+        """Bytes of a row of a forward pass over `length` positions with logits at one position.
 
-        `hooked`: of the model's own modules, which keep attention patterns of all layers, or of one if its MLPs are gated.
+        `hooked`: the model's own modules run. They keep the attention patterns of all layers, or of one if MLPs are gated.
         """
         if hooked:
             patterns = (1 if self.gated else self.n_layers) * self.n_heads * length
@@ -170,10 +170,10 @@ class DecoderSizes:
 
 @dataclass(frozen=True)
 class States:
-    """Numbers of states of one layer: that come from the layer before, enter and leave.
+    """Numbers of states of one layer: left by the previous layer, entering, and leaving.
 
-    `runs`: those of each run of states that are computed together, and the children that attention's edits make of them.
-    `weights`: heads whose weights are copied, of all edits that several states share and that leave some heads.
+    `runs`: for each run of states that are computed together, their number and that of their children after attention's edits.
+    `weights`: number of heads whose weights are copied, over all edits that several states share and that keep some heads.
     """
 
     come: int
@@ -187,8 +187,8 @@ class States:
 class VariantWork:
     """Variants on prompts of `length` tokens that change nothing before position `first`.
 
-    `sources`: elements that are put in place, for each position of a prompt. `at_once`: of them those of heads of one layer.
-    `whole_vocabulary`: all logits are read.
+    `sources`: elements of replacement activations per position of a prompt. `at_once`: those of the heads of one layer among
+    them. `whole_vocabulary`: all logits are read.
     """
 
     length: int
@@ -209,9 +209,9 @@ class VariantWork:
         whole_vocabulary: bool,
         tries: Iterable[Trie] = (),
     ) -> VariantWork:
-        """From a trie; states that share an edit are computed apart if they are at least `smallest`.
+        """The work of a trie; states that share an edit are computed separately if there are at least `smallest`.
 
-        `tries`: all whose sources are held meanwhile, this one included or not.
+        `tries`: all tries whose sources are held at the same time; they may include this one.
         """
         come, layers = 1, []
         for layer in range(shape.n_layers):
@@ -230,12 +230,12 @@ class VariantWork:
         return cls(length, first, tuple(layers), sources, at_once, whole_vocabulary or shape.bounded)
 
     def held(self, shape: DecoderSizes, prompts: int) -> int:
-        """Bytes held from the first layer to the last: what is put in place, and the base run's past."""
+        """Bytes held from the first layer to the last: replacement activations and the base run's past."""
         past = 2 * shape.keys * shape.n_layers * (self.length - 1) if self.first else 0
         return shape.itemsize * prompts * (self.sources * self.length + past)
 
     def peak(self, shape: DecoderSizes, prompts: int, rows: int, logits: int | None = None) -> int:
-        """Bytes held at most, with blocks of `rows` rows and of `logits` rows of logits (None: as many)."""
+        """Peak number of bytes, with blocks of `rows` rows and `logits` rows of logits (None: `rows`)."""
         layers = max(self._layer(shape, layer, prompts, rows) for layer in range(shape.n_layers))
         besides = max(layers, self._past(shape, prompts), self._read_out(shape, prompts, logits or rows))
         return self.held(shape, prompts) + shape.widened_matrix + besides
@@ -255,7 +255,7 @@ class VariantWork:
             row = (shape.last_attention_row if last else shape.attention_row)(self.first, own)
             seen, read = parents * row, parents // own if last else parents
             selected, mlp = shape.queries + 3 * shape.d_model, 2 * shape.d_model + shape.mlp_row
-            if shape.parallel:  # the MLP reads what attention reads, so it comes first, and what it writes waits
+            if shape.parallel:  # the MLP reads what attention reads, so it runs first and its output is held
                 before = read * shape.d_model
                 besides = max(
                     besides, read * mlp, before + seen, before + read * shape.queries + sources + children * selected
@@ -265,7 +265,7 @@ class VariantWork:
         return shape.itemsize * max(parted * shape.d_model, streams * shape.d_model + kept + besides)
 
     def _past(self, shape: DecoderSizes, prompts: int) -> int:
-        """The base run behind the first changed position, all prompts at once."""
+        """Bytes of the base run's past, for all prompts at once."""
         if not self.first:
             return 0
         row = 2 * shape.d_model + 2 * shape.queries + 3 * shape.keys + shape.mlp_row
@@ -281,9 +281,10 @@ class VariantWork:
 
 
 def widths(tries: Iterable[Trie], shape: DecoderSizes) -> tuple[int, int]:
-    """Elements that tries put in place, for each position: of all sites, and of the heads of one layer at most.
+    """Elements of the tries' replacement activations per position: of all sites, and the largest number for one layer's heads.
 
-    Each value is kept as it was made and, where a site has several, beside the others; the pooled mean is one for all.
+    Each value is kept as computed and, if a site has several, also in a table with the others. There is one pooled mean for all
+    prompts.
     """
     sites: dict[tuple[Kind, int], set[Recipe]] = {}
     for kind, layer, recipe in (item for trie in tries for item in trie.recipes):
@@ -300,7 +301,7 @@ def widths(tries: Iterable[Trie], shape: DecoderSizes) -> tuple[int, int]:
 
 
 def block(states: int, each: int, rows: int) -> int:
-    """Rows of the largest block of `states` with `each` rows: as many states as fit in `rows`, one at least."""
+    """Rows of the largest block of `states` with `each` rows per state: as many states as fit into `rows`, at least one."""
     return each * -(-states // parts(states, max(1, rows // max(1, each)))) if states else 0
 
 
@@ -308,32 +309,32 @@ def block(states: int, each: int, rows: int) -> int:
 
 
 def parts(count: int, most: int) -> int:
-    """The smallest number of parts with at most `most` of `count` things each."""
+    """The smallest number of parts of `count` things with at most `most` things each."""
     return max(1, -(-count // max(1, most)))
 
 
 def balanced(count: int, most: int) -> Iterator[slice]:
-    """Consecutive slices of `count` things, as few as there can be with at most `most` each, of sizes that differ by one."""
+    """The fewest consecutive slices of `count` things with at most `most` each; their sizes differ by at most one."""
     number = parts(count, most)
     for part in range(number if count else 0):
         yield slice(part * count // number, (part + 1) * count // number)
 
 
 def most_that_fit(needs: Callable[[int], int], count: int, room: int) -> int:
-    """The largest size of balanced parts of `count` things of which each `needs` no more than the room; 1 if none does."""
+    """The largest size of balanced parts of `count` things for which each part `needs` at most `room`; 1 if none fits."""
     sizes = dict.fromkeys(-(-count // number) for number in range(1, count + 1))
     return next((size for size in sizes if needs(size) <= room), 1)
 
 
 class Allowance:
-    """How much is tried at once: `whole`, half of what failed after memory ran out, and more again once RETRY tries fitted."""
+    """How much to try at once: `whole`; after memory ran out, half of what failed; twice as much after RETRY successes."""
 
     def __init__(self, whole: int) -> None:
         self.whole = self.now = max(1, whole)
         self._fitted, self._lock = 0, threading.Lock()
 
     def failed(self, tried: int) -> None:
-        """Memory ran out on `tried`, which was no more than allowed unless it could not be less."""
+        """Call when memory ran out on `tried`, which exceeds the allowance only if it could not be smaller."""
         with self._lock:
             self.now, self._fitted = max(1, min(self.now, tried // 2)), 0
 
@@ -345,7 +346,7 @@ class Allowance:
 
 
 def require_amounts(memory_mib: Any, memory_share: Any) -> None:
-    """UserError, which names the setting, unless they are an amount of memory (or None) and a share of one."""
+    """Raises UserError with the setting's name unless these are an amount of memory (or None) and a share in (0, 1]."""
     if memory_mib is not None and not (_is_number(memory_mib) and 0 < memory_mib < math.inf):
         raise UserError(f"engine.memory_mib={memory_mib} is no room for anything; use a number of MiB above 0, or null")
     if not (_is_number(memory_share) and 0 < memory_share <= 1):
@@ -359,9 +360,9 @@ def _is_number(value: Any) -> bool:
 
 
 def room(device: torch.device, memory_mib: float | int | None = None, memory_share: float = SHARE) -> int:
-    """Bytes that a sweep may hold beside the weights: `memory_mib`, or what the device's kind is given.
+    """Bytes that a sweep may hold beside the weights: `memory_mib`, or by default an amount that depends on the device.
 
-    On CUDA that is a share of what is free, the allocator's unused blocks included; elsewhere HOST_MIB.
+    On CUDA that is `memory_share` of the free memory, including the allocator's unused blocks; elsewhere HOST_MIB.
     """
     if memory_mib is not None:
         return int(memory_mib * MIB)

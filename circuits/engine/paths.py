@@ -1,4 +1,4 @@
-"""Interventions on paths: one reader of the residual stream gets another input, and all other readers keep theirs.
+"""Interventions on paths: one reader of the residual stream gets a changed input, and all other readers keep theirs.
 
 In a pre-norm decoder the input of a reader is the sum of all earlier writers. With the writers W_r of reader r replaced,
 
@@ -29,9 +29,7 @@ from circuits.prompts import PromptSet
 
 STREAM = "blocks.{}.hook_resid_pre"
 
-Place = tuple[
-    int, str
-]  # where readers take their input: a layer and "attention" (q, k and v together), "mlp" or "logits"
+Place = tuple[int, str]  # the place of readers: a layer, and "attention" (q, k and v together), "mlp" or "logits"
 
 
 class UnknownWiringError(UnsupportedArchitectureError):
@@ -39,7 +37,7 @@ class UnknownWiringError(UnsupportedArchitectureError):
 
 
 def writer_hook(writer: Node) -> str:
-    """Where a writer's value is read: z of a head, the output of an MLP, the stream that enters layer 0."""
+    """The hook at which a writer's value is read: z of a head, the output of an MLP, the stream that enters layer 0."""
     if writer.kind == "embedding":
         return STREAM.format(0)
     return f"blocks.{writer.layer}." + ("attn.hook_z" if writer.kind == "head" else "hook_mlp_out")
@@ -47,7 +45,7 @@ def writer_hook(writer: Node) -> str:
 
 @dataclass(frozen=True)
 class ReplacedWriters:
-    """Writers at one hook that the same readers see under the same recipe: one vector to add."""
+    """Writers at one hook that the same readers see under the same recipe, so that one vector is added for all of them."""
 
     hook: str
     recipe: Recipe
@@ -59,8 +57,8 @@ class ReplacedWriters:
 class VariantPaths:
     """The path interventions of one variant.
 
-    `replacements` are in the order in which their writers write. `inputs` groups the readers at each place by what they see:
-    indices of the replacements in their input -> the readers with that input.
+    `replacements` are in the order in which their writers write. `inputs` groups the readers at each place by their input:
+    {indices of the replacements in the input: readers with that input}.
     """
 
     replacements: tuple[ReplacedWriters, ...]
@@ -68,9 +66,9 @@ class VariantPaths:
 
 
 def plan(variant: Variant) -> VariantPaths:
-    """The path interventions of a variant, readers with equal inputs together.
+    """The path interventions of a variant, with readers of equal inputs grouped.
 
-    Of two interventions on one edge the second counts.
+    If two interventions change one edge, the second counts.
     """
     recipes = {edge: path.recipe for path in variant.on_paths for edge in path.edges}
     seen_by: dict[tuple[Node, Recipe], set[Reader]] = {}
@@ -95,9 +93,9 @@ def plan(variant: Variant) -> VariantPaths:
 
 
 def most_paths(variants: Iterable[Variant]) -> Paths:
-    """What the path interventions of a variant hold for each row and position, at most of some variants.
+    """The most memory that the path interventions of one of these variants hold for each row and position.
 
-    A stream for each replacement, three for the inputs of readers, and a head for each reader of attention.
+    They hold a stream for each replacement, three for the inputs of readers, and a head for each reader of attention.
     """
     plans = [plan(variant) for variant in variants if variant.on_paths]
     readers = [
@@ -114,12 +112,12 @@ def first_change(variant: Variant) -> int:
 
 
 def _is_intact(replacement: ReplacedWriters, variant: Variant) -> bool:
-    """True if a replaced writer comes before everything that its variant changes, so that it writes what the base run has."""
+    """True if a replaced writer precedes everything that its variant changes, so that its output is that of the base run."""
     return replacement.writers[0].layer < first_change(variant)
 
 
 def _written(writer: Node) -> tuple[int, int, int]:
-    """Sorts writers by when they write."""
+    """Sort key: the order in which writers write."""
     return writer.layer, ("embedding", "head", "mlp").index(writer.kind), writer.index
 
 
@@ -140,7 +138,7 @@ class Rewiring:
         self._actions = self._list_actions()
 
     def hooks(self) -> list[Hook]:
-        """To be added after the hooks of interventions on nodes, so that writers are read after those have acted."""
+        """Hooks to add after those of interventions on nodes, so that writers are read after those have acted."""
         return [(name, partial(self._act, name=name, act=act)) for name, act in self._actions]
 
     def dead(self) -> set[str]:
@@ -150,7 +148,7 @@ class Rewiring:
     def prefetch(self) -> None:
         """Compute every replacement before hooks are attached, because that may run the model.
 
-        What an intact writer writes is taken from the base run, so the forward pass needs no hook there.
+        The output of an intact writer is taken from the base run, so the forward pass needs no hook for it.
         """
         for one in self.plans:
             for replacement in one.replacements:
@@ -201,7 +199,7 @@ class Rewiring:
         return rearrange(tensor, "(variant prompt) ... -> variant prompt ...", variant=len(self.variants))
 
     def _keep_changes(self, tensor: Tensor, name: str) -> Tensor:
-        """Remember (replacement - current value) of every writer at this hook, in the residual stream."""
+        """Store (replacement - current value) of every writer at this hook, as a change of the residual stream."""
         for variant, current in enumerate(self._by_variant(tensor)):
             for index, replacement in enumerate(self.plans[variant].replacements):
                 if replacement.hook == name and not _is_intact(replacement, self.variants[variant]):
@@ -209,7 +207,7 @@ class Rewiring:
         return tensor
 
     def _room(self, variant: int, like: Tensor) -> Tensor:
-        """The changes that one variant's replacements make, zero where the writer has not been read yet."""
+        """Buffer for the changes by one variant's replacements, zero until the writer has been read."""
         if variant not in self._changes:
             shape = (len(self.plans[variant].replacements), *self.batch.clean.shape, self.model.bridge.cfg.d_model)
             self._changes[variant] = like.new_zeros(shape)
@@ -238,7 +236,7 @@ class Rewiring:
         return stream
 
     def _slices(self, n_groups: int) -> Iterator[slice]:
-        """Slices of prompts, so small that all groups of one slice together have no more rows than the forward pass."""
+        """Slices of prompts so small that all groups of a slice together have no more rows than the forward pass."""
         if n_groups:
             size = max(1, len(self.variants) * len(self.batch) // n_groups)
             yield from (slice(start, start + size) for start in range(0, len(self.batch), size))
@@ -252,7 +250,7 @@ class Rewiring:
         return result
 
     def _shift(self, tensor: Tensor, place: Place) -> Tensor:
-        """Give an MLP, or the logits, their own input."""
+        """Give an MLP or the final norm (before the logits) its own input."""
         result = tensor.clone()
         for variant, own in enumerate(self._by_variant(result)):
             for seen in self.plans[variant].inputs.get(place, {}):
@@ -262,7 +260,7 @@ class Rewiring:
     def _inputs(
         self, stream: Float[Tensor, "prompt position d_model"], variant: int, seen: list[tuple[int, ...]], rows: slice
     ) -> Float[Tensor, "group row position d_model"]:
-        """What groups of readers see on some rows; `seen` are the replacements that each group sees."""
+        """The input of each group of readers on some rows; `seen` are the replacements that each group sees."""
         changes = self._room(variant, stream)[: 1 + max(map(max, seen)), rows]
         mask = changes.new_zeros(len(seen), len(changes))
         for group, indices in enumerate(seen):
@@ -271,7 +269,7 @@ class Rewiring:
 
 
 def _by_kind(readers: Iterable[Reader]) -> dict[str, list[int]]:
-    """Kind of reader -> head indices."""
+    """{kind of reader: head indices}."""
     found: dict[str, list[int]] = {}
     for reader in readers:
         found.setdefault(reader.kind, []).append(reader.index)
@@ -289,12 +287,12 @@ def project(
 
 @torch.no_grad()
 def prove_wiring(model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Tensor]]) -> None:
-    """UnknownWiringError unless every reader's input in an intact run is the one that path interventions assume.
+    """Raises UnknownWiringError unless every reader's input in an intact run is the one that path interventions assume.
 
     `run` returns the activations at hooks. Each layer is checked for four things. It has the hooks of a pre-norm decoder (one
     norm for attention, one for the MLP). Queries, keys and values are the projections of the normalised stream. Attention
     output is the sum of z W_O and a constant. The MLP and the next layer (or the final norm) read the plain sum of the
-    writers. The tolerance is the square root of the dtype's rounding error; a wrong formula is off by order 1.
+    writers. The tolerance is the square root of the dtype's rounding error; a wrong formula has an error of order 1.
     """
     tolerance = torch.finfo(model.dtype).eps ** 0.5
     for layer in range(model.n_layers):
@@ -314,7 +312,7 @@ def prove_wiring(model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Ten
 
 
 def _observed(model: Model, layer: int) -> tuple[str, ...]:
-    """The hooks of one layer that show its wiring, and the stream that leaves it last."""
+    """The hooks that show a layer's wiring; the last is that of the stream leaving it."""
     parts = ["hook_resid_pre", "attn.hook_z", "hook_attn_out", "hook_mlp_out", "ln2.hook_in"]
     parts += [f"attn.hook_{kind}" for kind in PROJECTIONS]
     following = "ln_final.hook_in" if layer == model.n_layers - 1 else STREAM.format(layer + 1)
@@ -324,7 +322,7 @@ def _observed(model: Model, layer: int) -> tuple[str, ...]:
 def _wiring(
     model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Tensor]], layer: int
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """(what, as path interventions compute it, as the model does) for one layer."""
+    """(what is compared, value by path interventions, value in the model) for one layer."""
     names = _observed(model, layer)
     block, following = f"blocks.{layer}", names[-1]
     kept = {name: tensor.to(model.device) for name, tensor in run(names).items()}

@@ -1,4 +1,4 @@
-"""Philox: random numbers that are functions of what they are drawn for, not of what was drawn before them.
+"""Philox: counter-based random numbers, which depend on what they are drawn for and not on earlier draws.
 
     words(counter, key)   the four 32-bit words of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
                           SC 2011): ten rounds of two 32 x 32 -> 64 bit products
@@ -6,9 +6,9 @@
                           r = sqrt(-2 log u(w)), t = 2 pi u(w'), u(w) = (w + 1/2) / 2^32
     choice among n        floor(n w / 2^32) of word 0, which favours no choice by more than n / 2^32
 
-The key is a prompt's, the counter says which of its numbers is wanted (`NoiseStream`, component). So batches, their order, their
+The key belongs to a prompt, and the counter (`NoiseStream`, component) selects one of its numbers. So batches, their order,
 padding, chunks, threads and devices change nothing. Words are exact integers, the same on every device. Normal numbers are
-computed in float64 and rounded once, so devices differ in the last place of their dtype at most, and there seldom.
+computed in float64 and rounded once, so devices differ at most in the last place of the dtype, and rarely.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ROUNDS = 10
 MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 WEYL = 0x9E3779B9, 0xBB67AE85  # added to the key after each round: the golden ratio and sqrt(3) - 1
 LOW = 0xFFFFFFFF
-WORDS = 4  # of one counter
-MIXED = 3  # rounds until every word depends on all of counter and key, so that all have the shape of the result
-# counters at a time: as many as the caches of a CPU hold with their intermediate values, as many as hide launches elsewhere
+WORDS = 4  # per counter
+MIXED = 3  # rounds after which every word depends on all of counter and key, and so has the shape of the result
+# counters at a time: on a CPU few enough for its caches with all intermediate values, on CUDA enough to hide launches
 AT_ONCE = {"cpu": 2**15, "cuda": 2**21}
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -42,7 +42,10 @@ Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class NoiseStream:
-    """Which numbers of a prompt: `kind` names what they are for, in `layer`, at the `draw`-th time. UserError beyond 32 bits."""
+    """A stream of a prompt's numbers: their purpose `kind`, the `layer`, and the number of the `draw`.
+
+    Raises UserError for a layer or draw outside 32 bits.
+    """
 
     kind: str
     layer: int
@@ -55,13 +58,13 @@ class NoiseStream:
 
     @classmethod
     def of_hook(cls, hook: str, draw: int) -> NoiseStream:
-        """The stream of a hook point: its layer, and its name without the layer as kind."""
+        """The stream of a hook point: its layer, with its name without the layer as `kind`."""
         parts = hook.split(".", 2)
         return cls(parts[2], int(parts[1]), draw) if parts[0] == "blocks" else cls(hook, 0, draw)
 
     @property
     def counter(self) -> tuple[int, int, int]:
-        """The upper three words of its counters; the lowest one numbers the components, four to a counter."""
+        """The upper three words of the stream's counters; the lowest word counts the components, four to a counter."""
         return self.layer, self.draw, zlib.crc32(self.kind.encode())
 
 
@@ -73,11 +76,11 @@ def keys(seed: int, ids: Sequence[str], device: torch.device | str = "cpu") -> I
 
 
 def words(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
-    """Philox4x32-10 of 32-bit words in int64 tensors that broadcast against each other."""
+    """Philox4x32-10 of 32-bit words, held in int64 tensors that broadcast against each other."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for number in range(ROUNDS):
-        # products wrap around at 64 bits, which leaves their bits right; what is above a low word goes with the next mask
+        # products wrap around at 64 bits, which keeps their bits right; the next mask removes what exceeds a low word
         low, high = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         if number < MIXED:
             c0, c2 = ((high >> 32) ^ c1 ^ k0) & LOW, ((low >> 32) ^ c3 ^ k1) & LOW
@@ -94,11 +97,11 @@ def normal(
 ) -> Float[Tensor, "stream prompt component"]:
     """Standard normal numbers on the key's device: component i of a (stream, prompt) is number i % 4 of counter i // 4.
 
-    On a GPU float32 ones are one launch, whatever their number.
+    On a GPU, float32 numbers take one launch, whatever their number.
     """
     device, prompts, blocks = key.device, key.shape[1], -(-components // WORDS)
     upper = on_device(torch.tensor([stream.counter for stream in streams], dtype=torch.long).view(-1, 3), device)
-    if device.type == "meta":  # a dry run: of this kernel too, one launch and no numbers
+    if device.type == "meta":  # a dry run counts one launch for this kernel and needs no numbers
         return torch.empty(len(streams), prompts, components, dtype=dtype, device=device).normal_()
     if dtype == torch.float32 and runs_on(device):
         return philox_normal(key, upper, components)
@@ -117,7 +120,7 @@ def normal(
 
 
 def choice(key: Int[Tensor, "2 prompt"], stream: NoiseStream, counts: Int[Tensor, " prompt"]) -> Int[Tensor, " prompt"]:
-    """One of 0 to count - 1 for each prompt, all alike probable but for count / 2^32."""
+    """A number from 0 to count - 1 for each prompt, uniform up to count / 2^32."""
     layer, draw, kind = (torch.full_like(key[0], word) for word in stream.counter)
     return (words((torch.zeros_like(key[0]), layer, draw, kind), (key[0], key[1]))[0] * counts) >> 32
 
@@ -128,7 +131,7 @@ def _uniform(word: Int[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def _chunks(streams: int, prompts: int, blocks: int, most: int) -> Iterator[tuple[slice, slice]]:
-    """(streams, prompts) with about `most` counters together, one stream's prompt at least."""
+    """Slices (streams, prompts) with about `most` counters together, and at least one stream of one prompt."""
     rows = min(prompts, max(1, most // max(1, blocks)))
     some = max(1, most // max(1, rows * blocks))
     for start in range(0, streams, some):

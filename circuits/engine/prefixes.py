@@ -1,7 +1,7 @@
-"""Each distinct prefix of a batch of prompts once: what a causal model computes at a token depends on its prefix alone.
+"""The distinct prefixes of a batch of prompts: what a causal model computes at a token depends only on its prefix.
 
-Prompts of a template share their beginnings, and padding is no prefix at all. What acts on single tokens (norms,
-projections, MLPs) runs on the distinct prefixes alone; attention runs on the prompts as they are.
+Prompts of a template share their beginnings, and padding is not a prefix. What acts on single tokens (norms, projections,
+MLPs) runs once for each distinct prefix; attention runs on whole prompts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 def number(
     tokens: Int[Tensor, "prompt position"], end: Int[Tensor, " prompt"]
 ) -> tuple[Int[Tensor, "prompt position"], Int[Tensor, " prefix"]]:
-    """(number of the prefix that ends at each position, flat index of the first place where each prefix ends).
+    """(number of the prefix that ends at each position, flat index of the first token at which each prefix ends).
 
-    Numbers are consecutive from 0. Positions after a prompt's end have the number of the end.
+    Numbers are consecutive from 0. Positions after a prompt's end have the number of its end.
     """
     prompts, length = tokens.shape
     numbers = torch.zeros_like(tokens)
@@ -39,10 +39,10 @@ def number(
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """The distinct prefixes of each chain's own prompts. Chains with fewer than others repeat their first place.
+    """The distinct prefixes of each chain's prompts. Chains with fewer prefixes are padded with their first one.
 
     `prefix` is the number of each prefix. `of_token` says which of a chain's prefixes ends at a token. `place` is a token (row
-    times length plus position) at which a prefix ends. `at_end` is the prefix that is the whole prompt.
+    times length plus position) at which a prefix ends. `at_end` is the prefix that equals the whole prompt.
     """
 
     prefix: Int[Tensor, "chain node"]
@@ -54,9 +54,9 @@ class Prefixes:
 
     @classmethod
     def of(cls, numbers: Int[Tensor, "chain row position"], end: Int[Tensor, "chain row"]) -> Prefixes:
-        """From the numbers of the prefixes that end at each position, and where prompts end."""
+        """From the number of the prefix that ends at each position, and the positions at which prompts end."""
         chains, _, length = numbers.shape
-        # a stable sort puts the first place of a prefix first: a real one, as padding comes after the end
+        # a stable sort puts the first token of a prefix first, a real token since padding comes after the end
         ordered, order = numbers.flatten(1).sort(dim=1, stable=True)
         is_new = torch.ones_like(ordered, dtype=torch.bool)
         is_new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
@@ -70,7 +70,7 @@ class Prefixes:
 
     @property
     def before_end(self) -> Bool[Tensor, "prompt position"]:
-        """Whether a position is no padding."""
+        """True at positions that are not padding."""
         return torch.arange(self.length, device=self.ends.device) <= self.ends[:, None]
 
     def spread(self, value: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class Prefixes:
 
 
 def _taken(value: Tensor, index: Int[Tensor, "chain taken"]) -> Tensor:
-    """[chain, of, ...] at each chain's own indices, chains one after another."""
+    """[chain, of, ...] at each chain's own indices, with chains concatenated."""
     chains, count = value.shape[:2]
     offset = torch.arange(chains, device=index.device)[:, None] * count
     return value.flatten(0, 1).index_select(0, (index + offset).flatten())

@@ -1,6 +1,6 @@
 """How the fused backend multiplies by the weights of queries, keys, values and MLPs: in IEEE float32, or split for tensor cores.
 
-What is not IEEE is taken only if it gives the same numbers on the model, and results say which it was.
+A product that is not IEEE is used only if it gives the same numbers on the model, and results record which one was used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Linear = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Products:
-    """x W^T + b: `functional.linear` until another implementation has proved itself by `adopt`.
+    """x W^T + b: by `functional.linear` until `adopt` has accepted another implementation.
 
     `name` is what results record, `why` the reason in words.
     """
@@ -35,9 +35,9 @@ class Products:
         return self._other(x, weights, bias)
 
     def adopt(self, name: str, other: Linear, run: Callable[[], np.ndarray], tolerance: float) -> bool:
-        """Use `other`, called `name`, if `run` (logit differences) gives the same with it; returns whether it does.
+        """Use `other`, called `name`, if `run` (logit differences) gives the same numbers with it; returns whether it does.
 
-        The same: within `tolerance` times the largest logit difference. If `other` raises or differs, nothing changes but `why`.
+        The same means within `tolerance` times the largest logit difference. If `other` raises or differs, only `why` changes.
         """
         expected = run()
         self._other = other
@@ -46,7 +46,7 @@ class Products:
             scale = float(np.abs(expected).max(initial=0.0)) or 1.0
             error = float(np.abs(found - expected).max(initial=0.0)) / scale
             reason = None if error <= tolerance else f"differs from IEEE by {error:.1e} of the largest logit difference"
-        except Exception as problem:  # whatever a compiler raises, IEEE remains
+        except Exception as problem:  # whatever a compiler raises, fall back to IEEE
             error, reason = 0.0, f"failed ({type(problem).__name__}: {(str(problem).splitlines() or [''])[0]})"
         if reason is not None:
             self._other, self.why = None, f"{name} {reason}, and at most {tolerance:.0e} is allowed"

@@ -22,9 +22,9 @@ from circuits.narrow_weights import wide
 
 @dataclass(frozen=True)
 class _Alike:
-    """Attention of states that all take one edit: weights and past of the heads that it leaves (None: it leaves none).
+    """Attention of states that share one edit: weights and past of the heads that it keeps (`weights` None: it keeps none).
 
-    `constant` is what the replaced heads and the output bias write, in all states the same; None: `weights` have the bias.
+    `constant` is the output of the replaced heads plus the output bias, the same in all states; None: `weights` has the bias.
     """
 
     weights: Layer | None
@@ -33,7 +33,7 @@ class _Alike:
 
 
 class Rows:
-    """One trie on one batch. Positions before `first` are the base run's and are not computed."""
+    """One trie on one batch. Positions before `first` are those of the base run and are not computed."""
 
     def __init__(self, engine: Any, inputs: Inputs, base: Base, first: int, trie: Trie) -> None:
         self.base: Base = base
@@ -42,7 +42,7 @@ class Rows:
         self.n = len(self.batch)
 
     def scores(self, probabilities: bool) -> Scores:
-        """Of every variant, in the trie's order."""
+        """The scores of every variant, in the trie's order."""
         decoder, engine, length = self.decoder, self.engine, self.inputs.length
         sizes = Sizes(self.n, decoder.n_heads, length, self.first, engine.tokens_per_block, engine.smallest_product)
         self.schedule = Schedule(self.trie, decoder.n_layers, sizes, self.inputs.where, self.inputs.number)
@@ -51,7 +51,7 @@ class Rows:
         embedded = self.decoder.embed(self.inputs.tokens(self.base))
         stream = self.decoder.place(embedded)[None, :, self.first :]
         for layer in range(self.decoder.n_layers):
-            stream = self._enter(layer, stream)  # in two steps, so that no third copy is alive
+            stream = self._enter(layer, stream)  # in two steps, so that no third copy is held
             stream = self._layer(layer, stream)
         return self._score_last_position(stream[:, :, 0], probabilities)
 
@@ -70,7 +70,7 @@ class Rows:
     def _layer(
         self, layer: int, stream: Float[Tensor, "state prompt position d_model"]
     ) -> Float[Tensor, "child prompt written d_model"]:
-        """The streams that leave a layer; after the last layer, their last position alone."""
+        """The streams that leave a layer; for the last layer, only their last position."""
         schedule = self.schedule.layers[layer]
         start = self.inputs.length - 1 if layer == self.decoder.n_layers - 1 else self.first
         leaving = stream.new_empty(schedule.n_children, self.n, self.inputs.length - start, self.decoder.d_model)
@@ -98,7 +98,7 @@ class Rows:
         start: int,
         leaving: Float[Tensor, "child prompt written d_model"],
     ) -> None:
-        """A block whose states' children take edits of their own."""
+        """Computes a block whose states do not share one edit, into `leaving`."""
         residual = entering[:, :, start - self.first :]
         beside = self._mlp(layer, residual) if self.decoder.parallel else None
         z = self._attention(layer, self.decoder.layers[layer], past, entering)
@@ -114,9 +114,9 @@ class Rows:
     def _attention(
         self, layer: int, weights: Layer, past: KeysValues, stream: Float[Tensor, "state prompt position d_model"]
     ) -> Float[Tensor, "state prompt query head d_head"]:
-        """z of the states' own positions; they attend to the base run's past and to each other.
+        """z of the states' own positions, which attend to the base run's past and to each other.
 
-        In the last layer, z of the last position alone.
+        In the last layer, only z of the last position.
         """
         decoder, first, last = self.decoder, self.first, layer == self.decoder.n_layers - 1
         normed = decoder.norm(stream)
@@ -146,12 +146,12 @@ class Rows:
     # --- states that take the same edit ----------------------------------------------------------------------------
 
     def _alike(self, layer: int, edit: Edit, past: KeysValues, start: int) -> _Alike:
-        """Replaced heads are not computed: what they write is the same in all states."""
+        """The shared edit of some states. Replaced heads are not computed, because their output is the same in all states."""
         weights, device = self.decoder.layers[layer], self.inputs.device
         if not edit:
             return _Alike(weights, past, None)
         constant = weights.output_bias
-        assert constant is not None  # every layer of the model has one, of zeros if need be
+        assert constant is not None  # every layer has an output bias, if need be of zeros
         for kind, (recipe, heads, _) in edit:
             chosen = on_device(torch.tensor(heads), device)
             source = self.inputs.table(kind, layer)[self.inputs.number(kind, layer, recipe), :, start:]
@@ -173,7 +173,7 @@ class Rows:
     ) -> Float[Tensor, "state prompt query d_model"]:
         """Stream plus attention output."""
         if alike.weights is None:
-            assert alike.constant is not None  # what the replaced heads write
+            assert alike.constant is not None  # the output of the replaced heads
             output = alike.constant
         else:
             output = self.decoder.project(alike.weights, self._attention(layer, alike.weights, alike.past, stream))
@@ -193,7 +193,7 @@ class Rows:
     ) -> Float[Tensor, "child prompt query d_model"]:
         """Stream plus attention output of some children, after their edits of heads and of the whole output."""
         weights = self.decoder.layers[layer]
-        if own.pick is not None:  # one operation for all children
+        if own.pick is not None:  # one operation serves all children
             rows, normed = z.flatten(1, 2), weights.attention_gain is not None
             self.decoder.flops.add(2 * own.n_children * rows.shape[1] * weights.output.numel())
             out = self.engine.operations.select_project(
@@ -216,7 +216,7 @@ class Rows:
         return output + residual.index_select(0, parent)
 
     def _head_sources(self, layer: int, start: int) -> Float[Tensor, "source row head d_head"] | None:
-        """What heads of a layer are replaced by, from position `start` on; None if nothing replaces one."""
+        """Replacements of a layer's heads from position `start` on; None if no head is replaced."""
         if not self.inputs.has("head", layer):
             return None
         return self.inputs.table("head", layer)[:, :, start:].flatten(1, 2)
@@ -230,7 +230,7 @@ class Rows:
         start: int,
         leaving: Float[Tensor, "child prompt query d_model"],
     ) -> None:
-        """Edit the MLP's output, which is overwritten, add it to the stream and store the result in `leaving`."""
+        """Edit the MLP's output in place, add it to the stream and store the result in `leaving`."""
         for block in blocks:
             own, stream = output, middle
             if block.parent is not None:
@@ -242,7 +242,7 @@ class Rows:
     def _write(
         self, states: Float[Tensor, "state prompt written ..."], writes: Sequence[Writes], layer: int, start: int
     ) -> None:
-        """Put in place what edits ask for in states whose first position is `start`: two operations for all of them."""
+        """Write the edits' values into states whose first position is `start`, with two operations for all of them."""
         for one in writes:
             table = self.inputs.table(one.kind, layer)
             into, of = self.indices.long(one.into), self.indices.long(one.of)
@@ -271,7 +271,7 @@ class Rows:
         return Scores(found, found > 0, None, None)
 
     def _of_all_logits(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
-        """Scores of the variants from the logits of the whole vocabulary, of which a block at a time is held."""
+        """Scores of the variants from the logits of the whole vocabulary, one block of rows at a time."""
         parts = [
             table_of_logits(
                 self.decoder.logits(stream[states]).flatten(0, 1),
@@ -286,18 +286,18 @@ class Rows:
         return Scores.of_table(torch.cat(parts, 1).cpu().numpy()[:, self.trie.leaves])
 
     def _shifted(self, stream: Float[Tensor, "state prompt d_model"]) -> Float[Tensor, "child prompt d_model"]:
-        """The final norm's input, moved where it sees a writer under another recipe than the one that the writer has."""
+        """The final norm's input, shifted where it sees a writer under a recipe other than the writer's own."""
         shifts = self.schedule.shifts
         if shifts is None:
             return stream
         every = torch.cat([self._of_group(group) for group in shifts.groups])
         stream = stream.index_select(0, self.indices.long(shifts.parent))
-        for children, numbers in shifts.rounds:  # each child once, so that no two threads add at one place
+        for children, numbers in shifts.rounds:  # each child once per round, so that no two threads add at one place
             stream.index_add_(0, self.indices.long(children), every.index_select(0, self.indices.long(numbers)))
         return stream
 
     def _of_group(self, group: ShiftGroup) -> Float[Tensor, "shift prompt d_model"]:
-        """What each shift of writers of one kind and layer adds to the stream."""
+        """The vector that each shift by writers of one kind and layer adds to the stream."""
         at_end = self.inputs.table(group.kind, group.layer)[:, :, -1]
         held, shown = self.indices.long(group.held), self.indices.long(group.shown)
         if group.heads is None:

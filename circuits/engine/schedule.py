@@ -1,8 +1,8 @@
-"""What one pass of a trie computes together, layer by layer, and where its edits write: decided before the pass runs.
+"""The schedule of a trie's pass, made before it runs: what is computed together in each layer, and where edits write.
 
-States are computed in blocks of consecutive ones. Those that all take the same edit stand in blocks of their own where that
-saves more than it costs, since the heads that it replaces need not be computed; all others share blocks, whatever their edits.
-A block of n states costs as many launches as a block of one, so blocks are as few as the rows of one product allow.
+Consecutive states are computed in blocks. States that share an edit get their own blocks if that saves more than it costs,
+since the heads that the edit replaces need not be computed. All other states share blocks, whatever their edits. A block of n
+states takes as many launches as a block of one, so there are as few blocks as the rows of one product allow.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from circuits.engine.trie import NOTHING, SITES, Edit, Part, Places, Shift, Trie
 from circuits.interventions import Recipe
 
 Where = Callable[[Places | None], tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]]
-Number = Callable[[Kind, int, Recipe], int]  # of a recipe, among those of its site
+Number = Callable[[Kind, int, Recipe], int]  # index of a recipe among those of its site
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one pass: `first` is the first position that is computed. A block has at most `largest` rows.
+    """Sizes of one pass: `first` is the first position that is computed. A block has at most `largest` rows.
 
-    States that share an edit stand apart if they are at least `smallest` rows.
+    States that share an edit get their own blocks if they have at least `smallest` rows.
     """
 
     n_prompts: int
@@ -38,7 +38,7 @@ class Sizes:
     smallest: int
 
     def blocks(self, states: slice, positions: int) -> Iterator[slice]:
-        """Consecutive states with no more rows than one matrix product takes, as nearly alike in size as can be."""
+        """Slices of consecutive states, of nearly equal size, with no more rows than one matrix product takes."""
         count, most = states.stop - states.start, max(1, self.largest // max(1, self.n_prompts * positions))
         blocks = -(-count // most)
         edges = [states.start + count * number // blocks for number in range(blocks + 1)] if count else []
@@ -47,9 +47,9 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Writes:
-    """What edits of one kind of site put in place in some states.
+    """What edits of one kind of site write into some states.
 
-    `into` numbers the places of those states, `of` the sources: whole states, or else single tokens (of single heads).
+    `into` has the indices of the targets, `of` those of the sources: whole states if `whole`, else tokens (of single heads).
     """
 
     kind: Kind
@@ -60,7 +60,7 @@ class Writes:
 
 @dataclass(frozen=True)
 class MlpBlock:
-    """Children of the MLP's stage. `parent` counts from the first state of their attention block; None: each has one child."""
+    """Children of the MLP stage. `parent` counts from the first state of their attention block; None: one child per state."""
 
     children: slice
     parent: ArraySpan | None
@@ -69,9 +69,9 @@ class MlpBlock:
 
 @dataclass(frozen=True)
 class AttentionBlock:
-    """Children of the attention's stage. `parent` counts from the first state of their block.
+    """Children of the attention stage. `parent` counts from the first state of their block.
 
-    `pick`: the source of each child's head, -1 for the head as computed; None if whole heads at all positions do not say it.
+    `pick`: the source of each child's heads, -1 for a head as computed; None if an edit is not of whole heads at all positions.
     """
 
     parent: ArraySpan
@@ -85,7 +85,7 @@ class AttentionBlock:
 class Block:
     """States whose attention is computed together.
 
-    With `edit`, the one edit of each, its replaced heads are not computed, and `mlp` are the children. Otherwise `attention`.
+    If all states share `edit`, its replaced heads are not computed and the children are in `mlp`; else they are in `attention`.
     """
 
     states: slice
@@ -96,7 +96,7 @@ class Block:
 
 @dataclass(frozen=True)
 class StreamBlock:
-    """States that enter a layer, and what is put in place in their stream."""
+    """States that enter a layer, and what edits write into their stream."""
 
     states: slice
     writes: tuple[Writes, ...]
@@ -104,7 +104,7 @@ class StreamBlock:
 
 @dataclass(frozen=True)
 class LayerSchedule:
-    """`parent` of the states that enter: None if those that left the layer before go on as they are."""
+    """The schedule of a layer. `parent` of the entering states; None if the previous layer's states enter unchanged."""
 
     parent: ArraySpan | None
     stream: tuple[StreamBlock, ...]
@@ -114,7 +114,7 @@ class LayerSchedule:
 
 @dataclass(frozen=True)
 class ShiftGroup:
-    """Shifts of the final norm's input by writers of one kind and layer: numbers of their sources and, of heads, the heads."""
+    """Shifts of the final norm's input by writers of one kind and layer: indices of their sources and, for heads, the heads."""
 
     kind: Kind
     layer: int
@@ -125,7 +125,7 @@ class ShiftGroup:
 
 @dataclass(frozen=True)
 class Shifts:
-    """The last stage. Each of `rounds` adds to some children one shift each, by its number among those of all `groups`."""
+    """The last stage. Each of `rounds` adds one shift to each of some children, by its index among those of all `groups`."""
 
     parent: ArraySpan
     groups: tuple[ShiftGroup, ...]
@@ -133,9 +133,9 @@ class Shifts:
 
 
 class Schedule:
-    """The layers of one pass, with all indices in `indices`, still to be sent.
+    """The layers of one pass, with all indices in `indices`, not yet sent to the device.
 
-    `where` gives prompts and positions of roles (None: of all), `number` a recipe's place among the sources of its site.
+    `where` gives prompts and positions of roles (None: all), `number` a recipe's index among the sources of its site.
     """
 
     def __init__(self, trie: Trie, n_layers: int, sizes: Sizes, where: Where, number: Number) -> None:
@@ -203,7 +203,7 @@ class Schedule:
         return pick
 
     def _writes(self, layer: int, stage: str, edits: Sequence[Edit], start: int) -> tuple[Writes, ...]:
-        """What is put in place at each kind of site of a stage, in the order in which a block computes them."""
+        """What edits write at each kind of site of a stage, in the order in which a block computes them."""
         found = []
         kinds: list[Kind] = [kind for kind, at in SITES.items() if at == stage]
         for kind in kinds:
@@ -215,7 +215,7 @@ class Schedule:
         return tuple(found)
 
     def _write(self, kind: Kind, layer: int, parts: Mapping[int, Sequence[Part]], start: int) -> Writes:
-        """`parts` by the number of the state that takes them."""
+        """The writes of one kind of site; `parts` are by the index of the state that takes them."""
         whole = all(not heads and positions is None for own in parts.values() for _, heads, positions in own)
         if whole:
             into, of = list(parts), [self.number(kind, layer, own[-1][0]) for own in parts.values()]
@@ -227,7 +227,7 @@ class Schedule:
     def _places(
         self, kind: Kind, layer: int, state: int, parts: Sequence[Part], start: int
     ) -> tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]:
-        """(where in the states, where in the sources) one state's parts of an edit write; of two at one place the later."""
+        """(indices in the states, indices in the sources) of one state's writes; at each place the later part wins."""
         sizes, per_token = self.sizes, self.sizes.n_heads if kind == "head" else 1
         into, of = [], []
         for recipe, heads, positions in parts:
@@ -269,10 +269,10 @@ class Schedule:
 
 
 def runs(step: TrieStage, n_states: int, smallest: float) -> Iterator[tuple[slice, Edit | None]]:
-    """Consecutive states that are computed alike, each with the edit of attention that all of them share, or None.
+    """Runs of consecutive states that are computed in the same way, each with their shared attention edit, or None.
 
-    A shared edit is the only one of each state, and it replaces whole heads at all positions, or nothing. Fewer than `smallest`
-    states that share one go with their neighbours; if those are as few and share it too, nothing is lost by it.
+    A shared edit is the only one of each state, and it replaces whole heads at all positions, or nothing. Runs of fewer than
+    `smallest` states are merged with such neighbours and get None; a short run without an edit and such neighbours gets NOTHING.
     """
     single = np.bincount(step.parent, minlength=n_states) == 1
     edit_of = [step.edits[at] for at in np.searchsorted(step.parent, np.arange(n_states))]
@@ -286,7 +286,7 @@ def runs(step: TrieStage, n_states: int, smallest: float) -> Iterator[tuple[slic
         some = list(group)
         if apart:
             yield from ((states, kind) for states, kind, _ in some)
-        else:  # alone, a run without an edit needs no selection of heads
+        else:  # a single run without an edit needs no selection of heads
             yield (
                 slice(some[0][0].start, some[-1][0].stop),
                 NOTHING if len(some) == 1 and some[0][1] == NOTHING else None,

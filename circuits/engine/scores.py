@@ -1,4 +1,4 @@
-"""What a sweep keeps of each (variant, prompt): logit difference, correctness, probability of answers and of foils."""
+"""What a sweep stores for each (variant, prompt): logit difference, correctness, probability of answers and of foils."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Scores:
 
     @classmethod
     def empty(cls, sweep: Sweep, prompts: PromptSet, dtype: torch.dtype) -> Scores:
-        """Room for all the scores of a sweep, in float32 at least of what the model computes in."""
+        """Zeros for all scores of a sweep, to be filled by `put`; float64 if the model computes in it, else float32."""
         shape, kind = (len(sweep), len(prompts)), np.float64 if dtype == torch.float64 else np.float32
         answers, foils = (np.zeros(shape, kind) if sweep.probabilities else None for _ in range(2))
         return cls(np.zeros(shape, kind), np.zeros(shape, bool), answers, foils)
@@ -35,7 +35,7 @@ class Scores:
 
     @classmethod
     def of_table(cls, table: Float[np.ndarray, "score variant prompt"]) -> Scores:
-        """From what `table_of_logits` gives."""
+        """From a table of `table_of_logits`."""
         difference, correct, *probabilities = table
         return cls(difference, correct > 0, *(probabilities or (None, None)))
 
@@ -44,7 +44,7 @@ class Scores:
         where = np.ix_(variants, prompts)
         self.logit_diff[where], self.correct[where] = found.logit_diff, found.correct
         if self.answer_probability is not None:
-            assert self.foil_probability is not None  # a sweep asks for both or neither
+            assert self.foil_probability is not None  # a sweep has both or neither
             self.answer_probability[where] = found.answer_probability
             self.foil_probability[where] = found.foil_probability
 
@@ -79,7 +79,7 @@ def table_of_logits(
 ) -> Float[Tensor, "score variant prompt"]:
     """Logit difference, correctness (1 or 0) and, if asked for, probabilities of answers and of foils, on the logits' device.
 
-    `alone`: whether some prompts have no foils. Their score is the answers' mean log-probability in the whole vocabulary.
+    `alone`: some prompts have no foils. Their score is the mean log-probability of the answers in the whole vocabulary.
     """
     n_variants = len(logits) // len(answers)
     answers, wrong = (ids.to(logits.device).repeat(n_variants, 1) for ids in (answers, wrong))

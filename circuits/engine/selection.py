@@ -1,7 +1,7 @@
-"""Which backend runs a study: the fused one where it gives the reference backend's numbers on the loaded model.
+"""Which backend runs a study: the fused one if it gives the reference backend's numbers on the loaded model.
 
-Parity is proved before a result rests on it: a sweep that touches every layer and every kind of site, in both directions and
-at single positions, on a few prompts of different lengths, in both backends.
+Parity is tested before a result depends on it: both backends run a sweep that touches every layer and every kind of site, in
+both directions and at single positions, on a few prompts of different lengths.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reas
         "float32_over_bfloat16": 0.02,
     },
 }
-PROBES = 4  # prompts, of as many lengths as there are
+PROBES = 4  # prompts, of different lengths as far as there are any
 
 
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
-    """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
+    """The engine that a name or the `engine` section of the configuration asks for; parity is tested on `prompts`.
 
     Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, memory_share, tokens_per_block, kernels, products with
-    products_tolerance, devices (as `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as a
-    share of the largest logit difference). UserError for another name, for settings that are no amount, for kernels or products
-    that are unknown or that the device cannot follow, and for several devices with engine=lens.
+    products_tolerance, devices (see `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as
+    a share of the largest logit difference). Raises UserError for another name, for settings that are no amount, for kernels or
+    products that are unknown or not available on the device, and for several devices with engine=lens.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -113,7 +113,7 @@ def _require_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 
 def _require_cuda(settings: Mapping[str, Any], model: Model) -> None:
-    """UserError for a setting that only a GPU can follow, where there is none."""
+    """Raises UserError for a setting that needs a GPU if there is none."""
     if model.device.type == "cuda":
         return
     if settings["kernels"] == "triton" and not launch.interpreted():
@@ -123,9 +123,9 @@ def _require_cuda(settings: Mapping[str, Any], model: Model) -> None:
 
 
 def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, settings: Mapping[str, Any]) -> None:
-    """Split float32 products on tensor cores, if asked for and if they agree with IEEE on the probes of parity.
+    """Use split float32 products on tensor cores if the settings ask for them and they agree with IEEE on the parity probes.
 
-    UserError if engine.products=tf32x3 and they do not.
+    Raises UserError if engine.products=tf32x3 and they do not agree.
     """
     wanted, own = settings["products"], fused.decoder.products
     if wanted == products.IEEE:
@@ -141,19 +141,19 @@ def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, s
 
 
 def _probes(lens: LensEngine, prompts: PromptSet) -> tuple[PromptSet, Sweep]:
-    """Prompts and a sweep that touch everything."""
+    """Prompts and a sweep that touches every layer and kind of site."""
     probes = prompts.select(_of_different_lengths(prompts))
     return probes, Sweep(tuple(_touch_everything(lens, tuple(probes.positions))), probabilities=True)
 
 
 def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolerance: float) -> str:
-    """What the comparison showed, in words; UnsupportedArchitectureError if the backends differ by more than `tolerance`."""
+    """The result of the comparison in words. Raises UnsupportedArchitectureError if backends differ by over `tolerance`."""
     probes, sweep = _probes(lens, prompts)
     expected = lens.run(sweep, probes)
     differ = f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by"
     try:
         found = fused.run(sweep, probes)
-    except (UnknownWiringError, DeadHookError) as error:  # the reference backend has just run the same sweep without it
+    except (UnknownWiringError, DeadHookError) as error:  # the reference backend has just run this sweep
         raise UnsupportedArchitectureError(f"{differ} more than rounding ({error}); use engine=lens") from error
     scale = float(np.abs(expected.logit_diff).max()) or 1.0
     assert found.answer_probability is not None and expected.answer_probability is not None  # the sweep asks for them
@@ -170,7 +170,7 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
 
 
 def _of_different_lengths(prompts: PromptSet) -> list[int]:
-    """Rows of the probes: the longest prompt, the shortest, one of each length between, then others in their order."""
+    """Rows of the probes: the longest prompt, the shortest, one of each length between, then the others in order."""
     first = {end: row for row, end in reversed(list(enumerate(prompts.end.tolist())))}
     lengths = sorted(first, reverse=True)
     rows = [first[end] for end in (lengths[0], lengths[-1], *lengths[1:-1])]
@@ -178,7 +178,8 @@ def _of_different_lengths(prompts: PromptSet) -> list[int]:
 
 
 def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Variant]:
-    """Every layer's live sites, denoised at single positions, noised at all, heads zeroed too; a path to each kind of reader."""
+    """Variants for every layer's live sites: denoised at single positions, noised at all, heads zeroed too; and a path to each
+    kind of reader."""
     yield Variant("clean")
     yield Variant("corrupted", base="corrupted")
     for layer in range(lens.model.n_layers):
@@ -189,7 +190,7 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
-    if not lens.is_wired():  # paths are refused there, by both
+    if not lens.is_wired():  # both backends refuse paths then
         return
     from_first_head = [edge for edge in lens.model.graph.edges if edge.writer == Node("head", 0, 0)]
     for kind, edge in {edge.reader.kind: edge for edge in from_first_head}.items():

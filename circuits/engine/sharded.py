@@ -32,7 +32,7 @@ Part = TypeVar("Part", Decoder, Layer)
 
 @dataclass(frozen=True, eq=False)
 class PlacedModel(Model):
-    """A model whose decoder is on a device of its own; the bridge stays where it is, and no replica asks for it."""
+    """A model whose decoder is on its own device; the bridge stays where it is, since no replica uses it."""
 
     where: torch.device
 
@@ -42,10 +42,10 @@ class PlacedModel(Model):
 
 
 class ShardedEngine(FusedEngine):
-    """A fused backend that shares the variants of each sweep out among `devices`, the first of which is the model's own.
+    """A fused backend that distributes the variants of each sweep over `devices`, the first of which is the model's own.
 
-    Variants that are neighbours in a sweep stay together, as they share most. Those that need rows of their own on the model's
-    modules (interventions on paths) run on the first device.
+    Neighbouring variants of a sweep stay together, since they share most work. Interventions on paths, which need the model's
+    modules, run on the first device.
     """
 
     def __init__(self, fused: FusedEngine, devices: Sequence[torch.device]) -> None:
@@ -69,7 +69,7 @@ class ShardedEngine(FusedEngine):
         return {**super().describe(), "devices": devices}
 
     def implementations(self) -> dict[str, dict[str, str]]:
-        """As `FusedEngine.implementations`; of a signature for which devices differ, both."""
+        """As `FusedEngine.implementations`; if devices differ for a signature, it lists both."""
         found: dict[str, dict[str, set[str]]] = {}
         for engine in (self, *self.replicas):
             for operation, choices in engine.operations.implementations().items():
@@ -85,7 +85,7 @@ class ShardedEngine(FusedEngine):
         """As `FusedEngine.run`."""
         if not self.decoder.can_run(int(prompts.end.max()) + 1):
             return super().run(sweep, prompts, advance)
-        self._check(sweep, prompts)  # once for all, as the replicas have no modules to prove anything on
+        self._check(sweep, prompts)  # once for all, since the replicas have no modules to check
         self._prefetch_reference(sweep)
         for replica in self.replicas:
             replica.reference = self._reference_of(replica)
@@ -108,7 +108,7 @@ class ShardedEngine(FusedEngine):
         return scores.effects(sweep, prompts)
 
     def _reference_of(self, replica: FusedEngine) -> ReferenceActivations:
-        """What the reference prompts gave on the first device, where the replica is: nothing is run again."""
+        """The first device's reference activations, copied to the replica's device, so that nothing is run again."""
         own, device = self.reference, replica.model.device
         if device == self.model.device:
             return own
@@ -124,7 +124,7 @@ class ShardedEngine(FusedEngine):
         return known[device]
 
     def _shares(self, sweep: Sweep) -> list[list[int]]:
-        """Numbers of variants for every device."""
+        """Indices of the variants for every device."""
         apart = [trie.final_norm_change(variant) is None for variant in sweep.variants]
         on_nodes = [number for number, rows in enumerate(apart) if not rows]
         first, *others = (list(map(int, part)) for part in np.array_split(on_nodes, 1 + len(self.replicas)))
@@ -132,9 +132,10 @@ class ShardedEngine(FusedEngine):
 
 
 def devices_of(asked: object, own: torch.device) -> tuple[torch.device, ...]:
-    """The devices that engine.devices asks for, the model's `own` first: a number of them, or their names; null is one.
+    """The devices that engine.devices asks for, the model's `own` first: `asked` is their number, their names, or null for one.
 
-    UserError for anything else, and for devices that are not on this machine. Several names of one device are several replicas.
+    A device that is named several times holds several replicas. Raises UserError for anything else, and for devices that this
+    machine lacks.
     """
     if asked is None:
         return (own,)
@@ -155,9 +156,9 @@ def devices_of(asked: object, own: torch.device) -> tuple[torch.device, ...]:
 
 
 def _replica(fused: FusedEngine, device: torch.device, sharing: int) -> FusedEngine:
-    """The same backend with a copy of the weights on a device; on the device that holds them, with the weights themselves.
+    """The same backend with its weights on `device`: copied, or the same tensors if they are there already.
 
-    It has the first device's room, or its part of that where as many as `sharing` replicas are on the device.
+    It has the first device's room divided by `sharing`, the number of replicas on the device.
     """
     other = copy(fused)
     model = fused.model
@@ -176,7 +177,7 @@ def placed(decoder: Decoder, device: torch.device) -> Decoder:
     angles_of = decoder.angles_of
 
     def angles(length: int) -> tuple[tuple[Tensor, Tensor], ...]:
-        assert angles_of is not None  # asked for only where there are some
+        assert angles_of is not None  # called only with rotary positions
         return tuple((cos.to(device), sin.to(device)) for cos, sin in angles_of(length))
 
     moved = replace(_moved(decoder, device), layers=layers, _angles={})

@@ -1,8 +1,7 @@
-"""What an intervention puts in place of an activation, for one batch of prompts.
+"""The replacement activations of interventions, for one batch of prompts.
 
-Everything is computed where the activations are, on the model's device. Random choices are functions of the recipe's seed,
-the draw, the layer and each prompt's own id (`philox`). They do not depend on the order, the number or the batching of the
-prompts, so batch size and permutation change nothing.
+Everything is computed on the model's device, where the activations are. Random choices are functions of the recipe's seed,
+the draw, the layer and each prompt's id (`philox`), so the order, number and batching of the prompts change nothing.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from circuits.interventions import Base, Recipe
 from circuits.prompts import PromptSet
 from results_io import UserError
 
-MINIMUM_REFERENCE_PROMPTS = 5  # per template: a mean over fewer is mostly the prompts themselves
+MINIMUM_REFERENCE_PROMPTS = 5  # per template; a mean over fewer mostly reflects the single prompts
 
-DONOR = "donor"  # the kind of random number that chooses one
+DONOR = "donor"  # kind of the random number that chooses a donor
 HOST = torch.device("cpu")
 
 Activations = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
 
 class ReferenceActivations:
-    """Activations on the reference prompts: where means, donors and noise scales come from.
+    """Activations on the reference prompts, the source of means, donors and noise scales.
 
-    `constants` are what folding took out of the activations, by hook name (`Model.value_constants`): zero_raw needs them.
+    `constants` are what folding removed from the activations, by hook name (`Model.value_constants`); zero_raw needs them.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class ReferenceActivations:
         self._real = (positions[None] <= prompts.end[:, None]).flatten().nonzero()[:, 0]
 
     def prefetch(self, hooks: Collection[str]) -> None:
-        """Run once for all of `hooks`, rather than once for each."""
+        """Run the model once for all of `hooks` instead of once for each."""
         missing = tuple(hook for hook in hooks if hook not in self._stored)
         if missing:
             self._stored |= self._run(self.prompts, "clean", missing)
@@ -111,7 +110,7 @@ class Sources:
     def get(self, hook: str, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
         """The replacement at `hook` for every prompt and position of the batch.
 
-        May run the model, so the engine asks for everything before it attaches hooks of its own.
+        This may run the model, so the engine calls it for everything before it attaches its own hooks.
         """
         key = (hook, recipe)
         if key not in self._stored:
@@ -119,9 +118,9 @@ class Sources:
         return self._stored[key]
 
     def prefetch_noise(self, wanted: Iterable[tuple[str, Recipe]]) -> None:
-        """Draw all noise of some (hook, recipe) pairs together, rather than each by itself: as many launches as one takes.
+        """Draw the noise of all (hook, recipe) pairs together, with as many launches as a single draw.
 
-        What is done to the draws of one hook takes as many as for one draw.
+        The further operations on the draws of one hook also take as many launches as for one draw.
         """
         missing = [one for one in wanted if one[1].kind == "noise" and one not in self._stored]
 
@@ -170,7 +169,7 @@ class Sources:
         return torch.Size((*self.prompts.clean.shape, *self.reference.activations(hook).shape[2:]))
 
     def prefetch(self, hooks: tuple[str, ...], base: Base) -> None:
-        """Run `base` once and keep all of `hooks`, rather than once for each."""
+        """Run `base` once and keep all of `hooks` instead of running it once for each."""
         missing = tuple(hook for hook in hooks if (hook, base) not in self._runs)
         if missing:
             for hook, value in self._run(self.prompts, base, missing).items():
@@ -189,7 +188,7 @@ class Sources:
         )
 
     def _as_wide(self, values: Float[Tensor, "prompt known ..."]) -> Float[Tensor, "prompt position ..."]:
-        """As many positions as the batch has; those beyond a reference prompt's are padding, and zero."""
+        """`values` with as many positions as the batch has; those beyond a reference prompt's end are padding and zero."""
         lacking = self.prompts.clean.shape[1] - values.shape[1]
         if lacking <= 0:
             return values[:, : self.prompts.clean.shape[1]]
@@ -201,9 +200,9 @@ class Sources:
         return self._keys[seed, device]
 
     def _donors(self, recipe: Recipe, device: torch.device) -> Int[Tensor, " prompt"]:
-        """One reference prompt of the same template for each prompt: the row of the template that `philox.choice` gives.
+        """For each prompt, the row of a reference prompt of the same template, chosen by `philox.choice`.
 
-        Chosen on the host, which takes as long as a few launches for any number of prompts; the rows go to the device.
+        The choice is made on the host, which takes as long as a few launches for any number of prompts; rows go to the device.
         """
         drawn = recipe.seed, recipe.draw
         if drawn not in self._chosen:
@@ -219,7 +218,7 @@ class Sources:
     def _noise(
         self, hook: str, recipes: Sequence[Recipe], normal: Float[Tensor, "draw prompt position ..."]
     ) -> Float[Tensor, "draw prompt position ..."]:
-        """Centre + scale x SD x `normal`, which is overwritten; recipes of one centre."""
+        """Centre + scale x SD x `normal` for recipes with the same centre; overwrites `normal`."""
         mean, deviation = self.reference.pooled(hook)
         centre = self.run_on(hook, recipes[0].source) if recipes[0].additive else mean
         scales = [recipe.scale for recipe in recipes]

@@ -1,8 +1,8 @@
-"""Which states a set of variants passes through, layer by layer: shared until their interventions first differ.
+"""Trie of the states that a set of variants passes through, layer by layer, shared until their interventions first differ.
 
-A state is a residual stream (of every prompt of a batch). All variants start in the state of their base run and part where
-their edits differ: the children of a step are the distinct (parent state, edit) pairs. So what two variants share is
-computed once, whatever the variants are.
+A state is a residual stream (of every prompt of a batch). All variants start in the state of their base run and branch where
+their edits differ: the children of a step are the distinct (parent state, edit) pairs. So what variants share is computed
+once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from circuits.circuit import Kind, Node
 from circuits.interventions import Base, EveryBut, Recipe, Variant
 
 Places = tuple[str | EveryBut, ...]
-Part = tuple[Recipe, tuple[int, ...], Places | None]  # what, in which heads (none: all of it), at which roles
+Part = tuple[Recipe, tuple[int, ...], Places | None]  # recipe, heads (empty: all of it), position roles (None: all)
 Edit = tuple[tuple[Kind, Part], ...]  # (kind of site, part), in the order in which they are applied
-Stage = tuple[int, str]  # a layer, and which of its STAGES
+Stage = tuple[int, str]  # layer, and one of its STAGES
 Shift = tuple[
     Node, Recipe, Recipe
 ]  # a writer, the recipe of its value, and the recipe that the final norm sees instead
-STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
+STAGES = ("stream", "attention", "mlp")  # stages of a layer, in the order in which a block computes them
 SITES: dict[Kind, str] = {
     "embedding": "stream",
     "residual": "stream",
@@ -37,14 +37,14 @@ NOTHING: Edit = ()
 
 @dataclass(frozen=True, eq=False)
 class TrieStage:
-    """The children of one stage, in the order of their parents, and the edit that makes each."""
+    """The children of one stage, in the order of their parents, and the edit that makes each child."""
 
     parent: Int[np.ndarray, " child"]
     edits: tuple[tuple, ...]
 
     @property
     def trivial(self) -> bool:
-        """True if every state goes on as it is: itself as its only child, in the same order."""
+        """True if every state continues unchanged, as its own only child in the same order."""
         return not any(self.edits) and np.array_equal(self.parent, np.arange(len(self.parent)))
 
     def children(self, parents: slice) -> slice:
@@ -72,7 +72,7 @@ class Trie:
 
     @property
     def recipes(self) -> Iterator[tuple[Kind, int, Recipe]]:
-        """(kind of site, layer, recipe) of every edit and of both sides of every shift, in order, some of them again."""
+        """(kind of site, layer, recipe) of every edit and of both sides of every shift, in order, with repetitions."""
         for (layer, _), step in self.steps.items():
             yield from ((kind, layer, recipe) for edit in step.edits for kind, (recipe, _, _) in edit)
         for writer, held, shown in (shift for edit in self.shifts.edits for shift in edit):
@@ -82,8 +82,8 @@ class Trie:
 def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -> Trie:
     """The trie of some variants on one base run.
 
-    `at_end` are the roles that name the last position. In the last layer only that position is read, so an edit elsewhere
-    makes no state of its own there, unless it edits the stream, from which keys and values are computed. `EveryBut` may
+    `at_end` are the roles that name the last position. In the last layer only that position is read, so an edit of any other
+    position makes no new state there, unless it edits the stream, from which keys and values are computed. `EveryBut` may
     include the last position and so always counts.
     """
     states, intact = np.zeros(len(variants), np.int64), np.ones(len(variants), bool)
@@ -114,7 +114,7 @@ def final_norm_change(variant: Variant) -> tuple[Shift, ...] | None:
         for intervention in variant.on_nodes
         for node in intervention.nodes
     }
-    before = min((node.layer for node in held), default=math.inf)  # writers there are the base run's
+    before = min((node.layer for node in held), default=math.inf)  # writers in earlier layers are those of the base run
     seen = {edge: path.recipe for path in variant.on_paths for edge in path.edges}
     intact = Recipe("patch", source=variant.base)
     for edge in seen:
@@ -126,7 +126,7 @@ def final_norm_change(variant: Variant) -> tuple[Shift, ...] | None:
         if edge.reader.kind != "logits" or holds is None:
             return None
         if edge.writer.kind == "embedding":
-            return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
+            return None  # as a writer it is the stream entering layer 0, as a node the embedding without positions
         shifts.append((edge.writer, holds, recipe))
     return tuple(shifts)
 
@@ -143,7 +143,7 @@ def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[
 def _arrange(
     step: TrieStage, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
 ) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
-    """The same step with its children reordered, so that children with the same attention edits to come stand together."""
+    """The same step with its children reordered, so that children with the same later attention edits are neighbours."""
     following: dict[int, set[Edit]] = {}
     for state, edit in zip(states.tolist(), edits, strict=True):
         following.setdefault(state, set()).add(edit)
@@ -156,12 +156,12 @@ def _arrange(
 
 
 def _restores(edit: Edit, base: Base) -> bool:
-    """True if an edit only puts in place what the base run has there."""
+    """True if an edit only restores values of the base run."""
     return all(recipe.kind == "patch" and recipe.source == base for _, (recipe, _, _) in edit)
 
 
 def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, Edit]:
-    """What a variant does at each stage, as the shortest list that says it."""
+    """The edit of a variant at each stage, without redundant parts."""
     parts: dict[tuple[int, Kind], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
     for intervention in variant.on_nodes:
         touched: dict[tuple[int, Kind], list[int]] = {}
@@ -182,7 +182,7 @@ def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, 
 
 
 def _last(kind: Kind, parts: Sequence[Part]) -> list[tuple[Kind, Part]]:
-    """Parts of one kind without those that a later one overwrites everywhere."""
+    """Parts of one kind without those that a later part overwrites everywhere."""
     if any(positions is not None for _, _, positions in parts):
         return [(kind, part) for part in parts]
     if kind != "head":

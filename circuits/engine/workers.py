@@ -1,6 +1,6 @@
-"""Independent pieces of work side by side on a CPU: one thread for each piece, instead of several threads within a piece.
+"""Independent pieces of work in parallel on a CPU: one thread for each piece, instead of several threads within a piece.
 
-A second thread speeds up one matrix product of some thousand rows only a little, but runs a second product at full speed.
+A second thread speeds up a matrix product of some thousand rows only a little, but it can run a second product at full speed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def worker_count(device: torch.device) -> int:
-    """How many items run side by side."""
+    """How many items run in parallel."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
@@ -25,8 +25,8 @@ def run_parallel(
 ) -> Iterator[Result]:
     """The results of `work(item)` for every item, in order; on a CPU as many items at a time as torch has threads.
 
-    `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here, and
-    items that have not begun are left out.
+    `work` must not change shared state, such as hooks on a model's own modules. An error in one item is raised here, and items
+    that have not begun are skipped.
     """
     threads, items = worker_count(device), list(items)
     if threads == 1 or len(items) == 1:

@@ -2,20 +2,20 @@
 
 Sun, Taylor & Bollt (2015), here without time lags:
 
-1. forward: take the variable of largest conditional mutual information I(X_j; Y | selected), as long as it exceeds
-   what permutations of the target reach;
+1. forward: add the variable with the largest conditional mutual information I(X_j; Y | selected), as long as it exceeds
+   the threshold from permutations of the target;
 2. backward: drop selected variables whose I(X_j; Y | other selected) is no longer significant, the weakest first.
 
-The permutations keep the target's dependence on what is already selected, so they test conditional independence, and
-a forward step is compared with the largest information of any candidate under each permutation (maximum statistic):
-that pays for having picked the best of many. Sun et al. permute the chosen variable alone, whose false positives
-grow with the number of candidates. A pruning test concerns one variable and is a single test. A forward search is
-greedy: variables that tell something only together are not found.
+The permutations keep the target's dependence on what is already selected, so they test conditional independence. A forward
+step is compared with the largest information of any candidate under each permutation (maximum statistic), which corrects for
+picking the best of many. Sun et al. permute only the chosen variable, so their false positives grow with the number of
+candidates. A pruning test concerns one variable and needs no correction. The forward search is greedy: it does not find
+variables that are informative only together.
 
 Two estimators, both in nats:
 
-- `Gaussian`: I = -1/2 ln(1 - r^2), r the partial correlation. Exact for jointly Gaussian variables, else the
-  information in linear dependence alone. Null: permuted residuals (Freedman & Lane 1983).
+- `Gaussian`: I = -1/2 ln(1 - r^2), r the partial correlation. Exact for jointly Gaussian variables, otherwise only the
+  information in linear dependence. Null: permuted residuals (Freedman & Lane 1983).
 - `NearestNeighbour`: Frenzel & Pompe (2007), the conditional form of Kraskov, Stoegbauer & Grassberger (2004). Sees any
   dependence. Null: permutation among nearest neighbours in the space of the conditioning variables (Runge 2018).
 """
@@ -51,9 +51,10 @@ class ColumnTest:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selected columns in the order of their entry, with the tests that led there.
+    """Selected columns in the order of selection, with their tests.
 
-    `rejected` is the test that ended the forward search; None if nothing was left to test or to condition on.
+    `rejected` is the test that ended the forward search; None if no candidate was left or no more columns could be conditioned
+    on.
     """
 
     columns: tuple[int, ...]
@@ -76,7 +77,7 @@ class Estimator(Protocol):
         ...
 
     def threshold(self, candidates: Sequence[int], given: Sequence[int]) -> float:
-        """The 1 - alpha quantile of the candidates' largest information if none has any, given `given`."""
+        """The 1 - alpha quantile of the candidates' largest information under the null hypothesis, given `given`."""
         ...
 
 
@@ -122,7 +123,7 @@ def _unique_information(estimator: Estimator, column: int, chosen: Sequence[int]
 
 
 def scores(estimator: Estimator, selected: Sequence[int], n_columns: int) -> Float[np.ndarray, " column"]:
-    """I(X_j; Y | selected but j) of every column: what it alone adds to the others that are selected."""
+    """I(X_j; Y | selected without j) of every column: the information it adds to the other selected columns."""
     score = estimator.information(range(n_columns), selected)
     for column in selected:
         others = [other for other in selected if other != column]
@@ -132,26 +133,25 @@ def scores(estimator: Estimator, selected: Sequence[int], n_columns: int) -> Flo
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """Gaussian conditional mutual information, nats: the log ratio of what is left of the target without and with X.
+    """Gaussian conditional mutual information in nats: half the log ratio of the target's residual variance without and with X.
 
-    I(X; Y | Z) = 1/2 ln((s^2(Y|Z) + e) / (s^2(Y|Z,X) + e)), s^2 the residual variances of linear regression over their
-    degrees of freedom n - 1 - c and n - 2 - c, c the number of conditioning columns. For e = 0 this is
-    -1/2 ln(1 - r^2), r the partial correlation, less its bias 1/(2n): unbiased for Gaussian data, hence sometimes
-    slightly negative. Its standard error is about |r|/sqrt(n).
+    I(X; Y | Z) = 1/2 ln((s^2(Y|Z) + e) / (s^2(Y|Z,X) + e)). s^2 are the residual variances of linear regression over their
+    degrees of freedom n - 1 - c and n - 2 - c, c the number of conditioning columns. For e = 0 this is -1/2 ln(1 - r^2), r the
+    partial correlation, minus its bias 1/(2n): unbiased for Gaussian data, hence sometimes slightly negative. Its standard
+    error is about |r|/sqrt(n).
 
-    e is `noise` times the target's variance: an error of measurement, without which a target that its columns
-    determine would give infinite information, and columns that explain next to nothing would look informative as
-    soon as all else is known.
+    e is `noise` times the target's variance, as an error of measurement. Without it a target that its columns determine would
+    give infinite information, and columns that explain next to nothing would look informative once all else is known.
 
-    Null (Freedman & Lane 1983): the target's residuals given Z are permuted by `orders`, then regressed on Z again.
-    The candidates and Z stay in place, hence also their dependence on each other. The threshold is in terms of the
-    noise-free ratio, whose distribution without dependence is the same for any error of measurement.
+    Null (Freedman & Lane 1983): the target's residuals given Z are permuted by `orders`, then regressed on Z again. The
+    candidates and Z stay in place, and so does their dependence. The threshold is for the noise-free ratio, whose null
+    distribution does not depend on the error of measurement.
 
-    `weights` counts how often a bootstrap resample holds each row (rows that it does not hold are left out, weight 1
-    everywhere is the data as it is). Permutations move distinct rows while the weights stay: permuting repeated rows
-    freely would make resamples look larger than they are, and select too much.
+    `weights` counts how often a bootstrap resample has each row (rows with weight 0 are left out; all weights 1 are the data
+    themselves). Permutations move distinct rows while the weights stay: permuting repeated rows freely would make resamples
+    look larger than they are, and select too much.
 
-    `resolution`: a column whose SD given Z is below this share of the target's SD has nothing left to say.
+    `resolution`: a column whose SD given Z is below this share of the target's SD counts as determined by Z.
     """
 
     features: Float[np.ndarray, "prompt column"]
@@ -188,7 +188,7 @@ class Gaussian:
             return 0.0
         residual = self._target_residual(given) / self._scale[:, 0]
         permuted = residual[self.orders] * self._scale[:, 0]
-        # regressed on Z again: the directions are orthogonal to Z, so that only the length changes
+        # regressed on Z again; the directions are orthogonal to Z, so only the length changes
         squares = np.square(permuted).sum(1) - np.square(permuted @ self._basis(given)).sum(1)
         largest = np.square(permuted @ directions[:, free]).max(1)
         explained = np.divide(largest, squares, out=np.zeros_like(squares), where=squares > 0)
@@ -197,7 +197,7 @@ class Gaussian:
     def _nats(
         self, left: float | np.ndarray, explained: float | np.ndarray, noise: float, n_given: int
     ) -> float | np.ndarray:
-        """From the sum of squares left of the target given Z, and what X explains of it."""
+        """Information in nats from the target's residual sum of squares given Z, and the part of it that X explains."""
         freedom = len(self.target) - 1 - n_given
         without = left / freedom + noise
         with_x = np.maximum(left - explained, 0.0) / (freedom - 1) + noise
@@ -213,7 +213,7 @@ class Gaussian:
     def _directions(
         self, candidates: Sequence[int], given: Sequence[int]
     ) -> tuple[Float[np.ndarray, "prompt candidate"], Bool[np.ndarray, " candidate"]]:
-        """Unit residuals of the candidates given the columns, and which of them have any."""
+        """Unit residuals of the candidates given the columns, and which candidates have residuals at all."""
         residual = _outside(self._basis(given), self._scale * self.features[:, list(candidates)])
         length = np.linalg.norm(residual, axis=0)
         free = length > self.resolution * np.sqrt(self._target_square)
@@ -222,26 +222,26 @@ class Gaussian:
 
 @dataclass(frozen=True, eq=False)
 class NearestNeighbour:
-    """Frenzel-Pompe conditional mutual information from distances to the k-th nearest neighbour, nats.
+    """Frenzel-Pompe conditional mutual information from distances to the k-th nearest neighbour, in nats.
 
     I(X; Y | Z) = psi(k) - < psi(n_xz) + psi(n_yz) - psi(n_z) >, where n_s counts the rows (itself included) that are
     closer to a row, in the maximum norm over the coordinates s, than its k-th neighbour is over all coordinates. With
     nothing given this is the first estimator of Kraskov, Stoegbauer & Grassberger (2004).
 
-    X and Y enter as linear residuals given Z, which changes no information (I(X; Y | Z) = I(X - f(Z); Y - g(Z) | Z))
-    but removes most of the bias that conditioning on several columns brings; then every coordinate enters as normal
-    scores, which removes outliers and units. Ties are broken at random by `seed`.
+    X and Y enter as linear residuals given Z. This does not change the information (I(X; Y | Z) = I(X - f(Z); Y - g(Z) | Z)) but
+    removes most of the bias from conditioning on several columns. Every coordinate then enters as normal scores, which removes
+    outliers and units. Ties are broken at random by `seed`.
 
-    Bias: towards 0. It is small with few coordinates, but neighbourhoods grow with every column that is conditioned
-    on, and dependence inside them averages out: of 0.22 nats (r = 0.6), 400 rows and 10 neighbours find 0.23 given
-    nothing, 0.18 given 2 independent columns, 0.15 given 4 and 0.10 given 8, with a standard error of 0.035 falling
-    to 0.013. So `most_given` is small.
+    Bias: towards 0. It is small with few coordinates, but neighbourhoods grow with every conditioning column, and dependence
+    inside them averages out. Of 0.22 nats (r = 0.6), 400 rows and 10 neighbours find 0.23 given nothing, 0.18 given 2
+    independent columns, 0.15 given 4 and 0.10 given 8, with a standard error that falls from 0.035 to 0.013. So `most_given` is
+    small.
 
-    Null (Runge 2018): with Z given, each row's target is replaced by that of one of its `local` nearest rows in
-    Z, each used once where possible; with nothing given, `orders` permutes it. The target is permuted rather than
-    the candidate, so that one permutation serves all candidates and their largest information. The residuals keep
-    the level of this test if the candidates' and the target's dependence on Z is linear; a strongly nonlinear one on
-    three or more columns leaks into the neighbourhoods and makes it select too much.
+    Null (Runge 2018): with Z given, each row's target is replaced by that of one of its `local` nearest rows in Z, each used
+    once if possible; with nothing given, `orders` permutes it. The target is permuted and not the candidate, so that one
+    permutation serves all candidates and their largest information. With the residuals, the test keeps its level if candidates
+    and target depend linearly on Z. Strongly nonlinear dependence on three or more columns leaks into the neighbourhoods and
+    makes it select too much.
 
     Memory: 4 n^2 bytes for each candidate.
     """
@@ -272,14 +272,14 @@ class NearestNeighbour:
             permuted = np.maximum(_apart(target[order]), conditioning)
             return max(self._nats(x, permuted, conditioning) for x in free)
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy sorts and compares without the interpreter
+        with ThreadPoolExecutor(torch.get_num_threads()) as threads:  # numpy sorts without the interpreter lock
             null = list(threads.map(largest, self._orders(given, conditioning)))
         return upper_quantile(np.array(null), self.alpha)
 
     def _nats(self, xz: np.ndarray, yz: np.ndarray, z: np.ndarray) -> float:
         """The estimate from the three matrices of distances between rows."""
-        k = self.neighbours  # in the sorted row, the row itself comes first
-        # whole rows are sorted: numpy does that in vector instructions, faster than it finds the k-th
+        k = self.neighbours  # index of the k-th neighbour, since the row itself comes first in its sorted distances
+        # sorting whole rows is faster in numpy than finding the k-th value, because it uses vector instructions
         radius = np.sort(np.maximum(xz, yz), axis=1)[:, k, None]
         within_xz, within_yz, within_z = (
             self._digammas[(distance < radius).view(np.int8).sum(1, dtype=np.int32)] for distance in (xz, yz, z)
@@ -288,7 +288,7 @@ class NearestNeighbour:
 
     @cached_property
     def _digammas(self) -> Float[np.ndarray, " count"]:
-        """digamma of every number of rows."""
+        """digamma of every possible count of rows."""
         return scipy.special.digamma(np.arange(len(self.target) + 1))
 
     def _orders(self, given: Sequence[int], conditioning: np.ndarray) -> Int[np.ndarray, "permutation prompt"]:
@@ -300,9 +300,9 @@ class NearestNeighbour:
     def _distances(
         self, candidates: Sequence[int], given: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray | None]]:
-        """Distances between rows [prompt, prompt] in Z and in (X, Z) of every candidate; between them, the scores of Y.
+        """(distances in Z, scores of Y, distances in (X, Z) of every candidate); distances between rows [prompt, prompt].
 
-        None stands for a candidate that has nothing left to say, because Z determines it or the target.
+        None for a candidate without information, because Z determines it or the target.
         """
         basis = _basis(self.features[:, list(given)], np.ones((len(self.target), 1)))
         least = self.resolution * self.target.std() * np.sqrt(len(self.target))
@@ -321,7 +321,7 @@ class NearestNeighbour:
     def _scores(self, values: Float[np.ndarray, " prompt"], column: int) -> Float[np.ndarray, " prompt"]:
         """Normal scores of the values.
 
-        Every column breaks ties in its own order: a common one would make columns with ties look dependent.
+        Every column breaks ties in its own order; a common order would make columns with ties look dependent.
         """
         return normal_scores(values, [self.seed, column]).astype(np.float32)
 
@@ -340,9 +340,9 @@ def normal_scores(values: Float[np.ndarray, " prompt"], seed: Sequence[int]) -> 
 
 
 def upper_quantile(null: Float[np.ndarray, " permutation"], alpha: float) -> float:
-    """The value whose excess is significant: (1 + #{null >= x})/(B + 1) <= alpha if and only if x is larger.
+    """The critical value: (1 + #{null >= x})/(B + 1) <= alpha if and only if x exceeds it.
 
-    Raises UserError if B permutations are too few for any p-value as small as alpha.
+    Raises UserError if B permutations are too few for a p-value as small as alpha.
     """
     rank = int(np.floor(alpha * (len(null) + 1) + 1e-9))
     if rank < 1:
@@ -353,10 +353,10 @@ def upper_quantile(null: Float[np.ndarray, " permutation"], alpha: float) -> flo
 
 
 def exchangeable_orders(clusters: Sequence[str], count: int, seed: int) -> Int[np.ndarray, "permutation prompt"]:
-    """Permutations of rows that keep clusters whole: clusters of one size change places, rows inside them too.
+    """Permutations of rows that keep clusters whole: clusters of equal size change places, and so do rows inside them.
 
-    Rows of a cluster resemble each other; if they were torn apart, permuted data would vary less than real data do
-    (whole-block exchangeability, Winkler et al. 2014). Distinct clusters are ordinary permutations.
+    Rows of a cluster resemble each other. If clusters were split, permuted data would vary less than real data (whole-block
+    exchangeability, Winkler et al. 2014). If every row is its own cluster, these are ordinary permutations.
     """
     rng = np.random.default_rng(seed)
     member = np.unique(np.asarray(clusters), return_inverse=True)[1]
@@ -373,9 +373,9 @@ def exchangeable_orders(clusters: Sequence[str], count: int, seed: int) -> Int[n
 def local_orders(
     distance: Float[np.ndarray, "prompt prompt"], neighbours: int, count: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "permutation prompt"]:
-    """Which row's value each row gets: one of its nearest (itself among them), unused if there is one (Runge 2018).
+    """For each row, the row whose value it gets: one of its nearest rows (itself included), if possible unused (Runge 2018).
 
-    Rows choose in random order. Where all its neighbours are used, a row takes a random one of them again.
+    Rows choose in random order. If all neighbours of a row are used, it takes a random one of them.
     """
     n = len(distance)
     nearest = np.argsort(distance, axis=1, kind="stable")[:, : min(neighbours, n)]
@@ -393,7 +393,7 @@ def local_orders(
 
 
 def bootstrap_weights(clusters: Sequence[str], seed: Sequence[int]) -> Float[np.ndarray, " prompt"]:
-    """How often each row is drawn if as many clusters as there are are drawn with replacement."""
+    """How often each row is drawn in a bootstrap resample of the clusters."""
     member = np.unique(np.asarray(clusters), return_inverse=True)[1]
     n_clusters = int(member.max()) + 1
     counts = np.random.default_rng(seed).multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters))
@@ -403,7 +403,7 @@ def bootstrap_weights(clusters: Sequence[str], seed: Sequence[int]) -> Float[np.
 def _basis(columns: np.ndarray, scale: Float[np.ndarray, "prompt 1"]) -> np.ndarray:
     """Orthonormal basis of the constant and the columns, rows multiplied by `scale`.
 
-    Columns are centred and scaled first, so that the basis is as exact for small columns as for large ones.
+    Columns are centred and scaled first, so that the basis is equally exact for small and large columns.
     """
     centred = columns - columns.mean(0)
     spread = np.linalg.norm(centred, axis=0)
@@ -412,5 +412,5 @@ def _basis(columns: np.ndarray, scale: Float[np.ndarray, "prompt 1"]) -> np.ndar
 
 
 def _outside(basis: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """What of the values the basis does not span."""
+    """The part of the values outside the span of the basis."""
     return values - basis @ (basis.T @ values)

@@ -9,20 +9,18 @@ SGLD (Welling and Teh 2011) draws w with gradients of minibatches b, from severa
 
     w <- w + (eps/2) (-n beta grad L_b(w) - gamma (w - w*)) + N(0, eps (1 - eps gamma / 4)).
 
-The last factor makes the walk exact for a flat loss, whatever eps: there it is the Ornstein-Uhlenbeck process of the
-localising Gaussian itself. What bias remains, for a direction of curvature h, with k = n beta h / gamma and
-delta = eps gamma / 2:
+The last factor makes the walk exact for a flat loss, whatever eps: it is then the Ornstein-Uhlenbeck process of the
+localising Gaussian. For a direction of curvature h, with k = n beta h / gamma and delta = eps gamma / 2, these biases remain:
 
-- localisation: the direction adds 1/2 k / (1 + k), not 1/2. Directions with n beta h far below gamma hardly count, so
-  estimates are comparable at one gamma only (`widest` chooses it for several problems together).
-- discretisation: its variance is too large by (1 - delta/2) / (1 - delta (1 + k) / 2). The step size is therefore
+- localisation: the direction adds 1/2 k / (1 + k) instead of 1/2. Directions with n beta h far below gamma hardly count, so
+  estimates are comparable only at the same gamma (`widest` chooses it for several problems together).
+- discretisation: the variance is too large by the factor (1 - delta/2) / (1 - delta (1 + k) / 2). The step size is therefore
   the largest of a grid at which a Metropolis correction would accept nearly every step (`choose_step_sizes`).
-- minibatch noise: adds the relative variance delta k n beta s / (2 h |b|), s the variance of a row's gradient there
-  (s is about h for a well-specified model). Small if |b| is not far below n beta or k is small.
+- minibatch noise: adds the relative variance delta k n beta s / (2 h |b|), s the variance of a row's gradient in this
+  direction (about h for a well-specified model). It is small if |b| is not far below n beta or if k is small.
 
-The excess loss is taken on the minibatch at w and at w* alike, which removes the noise that the two share. If w* is
-not a local minimum of L_n the estimate can be negative; it is kept. Nothing is estimated from chains that disagree:
-`diagnose` says why in `reason` and gives no number.
+The excess loss is taken on the same minibatch at w and at w*, which removes their common noise. If w* is not a local minimum
+of L_n, the estimate can be negative; it is kept. Chains that disagree give no estimate: `diagnose` says why in `reason`.
 """
 
 from __future__ import annotations
@@ -55,10 +53,10 @@ LEAST = {"chains": 2, "batch": 1, "burn_in": 0, "draws": 4, "pilot": 2, "halving
 class Sampling:
     """How the posterior is sampled and what its traces must satisfy.
 
-    `step` is the largest eps of the grid in units of the localiser's relaxation time 2/gamma, halved up to `halvings`
-    times until the mean Metropolis acceptance of `pilot` steps reaches `acceptance`. A chain further from w* than
-    `escape` times the localiser's own radius has diverged. An estimate is null if split R-hat exceeds `r_hat` or its
-    95 % interval over chains is wider than `width` and than `relative_width` times the estimate.
+    `step` is the largest eps of the grid in units of the localiser's relaxation time 2/gamma. It is halved up to `halvings`
+    times until the mean Metropolis acceptance of `pilot` steps reaches `acceptance`. A chain has diverged if its distance from
+    w* exceeds `escape` times the localiser's radius. An estimate is null if split R-hat exceeds `r_hat`, or if its 95 %
+    interval over chains is wider than both `width` and `relative_width` times the estimate.
     """
 
     seed: int
@@ -79,7 +77,7 @@ class Sampling:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
-        """From a section of the configuration, which may hold other keys. UserError for a value that cannot work."""
+        """From a section of the configuration, which may have other keys. Raises UserError for a value that cannot work."""
         read = {field.name: (settings[field.name], field.type) for field in fields(cls)}
         values: dict[str, Any] = {
             name: float(value) if kind == "float" else value for name, (value, kind) in read.items()
@@ -95,7 +93,7 @@ class Sampling:
         return sampling
 
     def step_size(self, halving: int) -> float:
-        """The eps of a place in the grid."""
+        """The eps after `halving` halvings: 2 step / gamma / 2^halving."""
         return 2 * self.step / self.gamma / 2**halving
 
 
@@ -103,9 +101,9 @@ class Sampling:
 class Posterior:
     """The localised, tempered posteriors of one or several problems around their minima.
 
-    `losses` takes displacements from w*; `at_minimum` holds every row's loss there. Problems share the rows, the loss at
-    w* and the number of parameters, as parts of one model do. Displacements may be in any fixed linear coordinates
-    (units for each parameter): gamma is the precision of the localiser in these.
+    `losses` takes displacements from w*; `at_minimum` has every row's loss at w*. Problems share the rows, the loss at w* and
+    the number of parameters, as parts of one model do. Displacements may be in any fixed linear coordinates (with a unit for
+    each parameter); gamma is the precision of the localiser in these coordinates.
     """
 
     losses: Losses
@@ -137,10 +135,10 @@ class Posterior:
 
 @dataclass(frozen=True)
 class CoefficientEstimate:
-    """The LLC of one problem; `llc` and `standard_error` (over chains) are None where `reason` says why.
+    """The LLC of one problem; if there is none, `llc` and `standard_error` (over chains) are None and `reason` says why.
 
-    `chains` are the chains' own estimates (None for one that diverged); `drift` is the mean of their second halves
-    minus that of their first; `trace` the mean over chains of n beta (L_b(w) - L_b(w*)), thinned by averaging.
+    `chains` are the estimates of single chains (None for one that diverged). `drift` is the mean of their second halves minus
+    that of their first halves. `trace` is the mean over chains of n beta (L_b(w) - L_b(w*)), thinned by averaging.
     """
 
     llc: float | None
@@ -158,12 +156,12 @@ class CoefficientEstimate:
 def widest(
     posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float, run: Run = map
 ) -> tuple[Sampling, list[Float[np.ndarray, " problem"]]]:
-    """`sampling` with the smallest of `gammas`, the widest neighbourhood, in which chains mix at the localiser's pace.
+    """`sampling` with the smallest of `gammas` (the widest neighbourhood) at which chains mix at the localiser's pace.
 
-    That is, where at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in
-    any direction, and tens of draws suffice. The largest gamma if none is enough; diagnosis then rejects what it must.
-    Also returns the acceptance of that step for every problem, which `estimate` need not find again. `run` applies a
-    function to every posterior, in order; it may do so side by side.
+    At such a gamma at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in any
+    direction, and tens of draws suffice. If there is none, it takes the largest gamma, and diagnosis may reject estimates. Also
+    returns the acceptance of that step for every problem, which `estimate` can reuse. `run` applies a function to every
+    posterior, in order and possibly in parallel.
     """
     for gamma in sorted(gammas):
         chosen = replace(sampling, gamma=float(gamma))
@@ -181,9 +179,9 @@ def _first_acceptance(posterior: Posterior, sampling: Sampling) -> Float[np.ndar
 def estimate(
     posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
 ) -> tuple[CoefficientEstimate, ...]:
-    """The LLC of every problem: choose its step size, sample its chains together with all others, diagnose.
+    """The LLC of every problem: chooses its step size, samples its chains together with all others, and diagnoses them.
 
-    `accepted` is the acceptance of the largest step if `widest` has found it. UserError if a minibatch is larger than
+    `accepted` is the acceptance of the largest step, if known from `widest`. Raises UserError if a minibatch is larger than
     the number of rows.
     """
     if sampling.batch > posterior.n:
@@ -203,10 +201,10 @@ def estimate(
 
 
 class _Chains:
-    """The chains of some problems: where they are, their own random streams and minibatches.
+    """The chains of some problems: their positions, random streams and minibatches.
 
-    Chain c starts c / (chains - 1) of the way to a draw from the localiser, so that chains are started apart. A stream
-    depends on the seed, the problem's name and the chain's number alone; the minibatches on the seed and the chain's
+    Chain c starts c / (chains - 1) of the way to a draw from the localiser, so that starting points are dispersed. A stream
+    depends only on the seed, the problem's name and the chain's number. Minibatches depend only on the seed and the chain's
     number, so that problems are compared on the same rows.
     """
 
@@ -225,10 +223,10 @@ class _Chains:
         self.lost = torch.zeros(len(self.streams), dtype=torch.bool, device=device)
 
     def rows(self, steps: int) -> Int[Tensor, "step chain row"]:
-        """A minibatch of distinct rows for every step, drawn anew each time.
+        """A minibatch of distinct rows for every step, drawn independently of other steps.
 
-        Passing through all rows before any comes again would bias the losses upwards: a chain that has just fitted
-        some rows would always be scored on the others.
+        Passing through all rows before any repeats would bias the losses upwards: a chain that has just fitted some rows would
+        always be scored on the others.
         """
         size, n = self.sampling.batch, self.posterior.n
         orders = []
@@ -241,7 +239,7 @@ class _Chains:
     def energy(
         self, rows: Int[Tensor, "chain row"]
     ) -> tuple[Float[Tensor, " chain"], Float[Tensor, "chain parameter"]]:
-        """n beta (L_b(w) - L_b(w*)) and its gradient where the chains are; what a lost chain gives is NaN."""
+        """n beta (L_b(w) - L_b(w*)) and its gradient at the chains' positions; NaN for a diverged chain."""
         energy, gradient = self.posterior.energy(self.position, rows, self.problem)
         size = self.position.shape[1]
         radius = self.sampling.escape * math.sqrt((size + math.sqrt(2 * size)) / self.sampling.gamma)
@@ -249,7 +247,7 @@ class _Chains:
         return energy.masked_fill(self.lost, math.nan), gradient.masked_fill(self.lost[:, None], 0.0)
 
     def move(self, gradient: Float[Tensor, "chain parameter"], step_size: Float[Tensor, " chain"]) -> None:
-        """One SGLD step; a lost chain goes back to w* and stays lost."""
+        """One SGLD step; a diverged chain is reset to w* and remains marked as diverged."""
         spread = _spread(step_size, self.sampling.gamma).to(self.position)[:, None]
         self.position = _mean(self.position, gradient, step_size, self.sampling.gamma) + spread * self._noise()
         self.position[self.lost] = 0.0
@@ -263,7 +261,7 @@ class _Chains:
 def sample(
     posterior: Posterior, sampling: Sampling, problems: Sequence[int], step_sizes: Sequence[float]
 ) -> Float[np.ndarray, "problem chain draw"]:
-    """n beta (L_b(w) - L_b(w*)) at every draw after burn-in; NaN from where a chain diverged."""
+    """n beta (L_b(w) - L_b(w*)) at every draw after burn-in; NaN from the draw at which a chain diverged."""
     chains = _Chains(posterior, sampling, problems, "sample")
     step_size = torch.as_tensor(step_sizes, dtype=torch.float64).repeat_interleave(sampling.chains)
     step_size = step_size.to(posterior.at_minimum.device)
@@ -279,11 +277,11 @@ def sample(
 def choose_step_sizes(
     posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
-    """(step size, its Metropolis acceptance) of every problem: the largest eps of the grid that is accepted enough.
+    """(step size, its Metropolis acceptance) of every problem: the largest eps of the grid with enough acceptance.
 
-    Each eps is tried by a pilot run on one fixed minibatch for each chain, where acceptance is well defined (Lau et al.
-    2023 tune SGLD by it); its first half is not counted. Step size NaN if the whole grid fails. `accepted` is the
-    acceptance of the largest step if it is known.
+    Each eps is tried in a pilot run on one fixed minibatch per chain, for which acceptance is well defined (Lau et al. 2023
+    tune SGLD by it). Only the second half of the run counts. The step size is NaN if the whole grid fails. `accepted` is the
+    acceptance of the largest step, if known.
     """
     count = len(posterior.problems)
     chosen, acceptance = np.full(count, np.nan), np.zeros(count)
@@ -335,13 +333,13 @@ def _mean(
     step_size: Float[Tensor, " chain"],
     gamma: float,
 ) -> Float[Tensor, "chain parameter"]:
-    """Where the drift alone leads."""
+    """The position after the drift of a step, without its noise."""
     half = (step_size / 2).to(position)[:, None]
     return position - half * (gradient + gamma * position)
 
 
 def _spread(step_size: Float[Tensor, " chain"], gamma: float) -> Float[Tensor, " chain"]:
-    """Standard deviation of a step's noise: exact for the localiser alone."""
+    """Standard deviation of a step's noise, exact for the localiser without a loss."""
     return (step_size * (1 - step_size * gamma / 4)).sqrt()
 
 
@@ -358,7 +356,7 @@ def diagnose(
 ) -> CoefficientEstimate:
     """The estimate that the chains of one problem support, or the reason why there is none.
 
-    LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); its standard error is that over chains.
+    LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); the standard error is taken over chains.
     """
     sound = np.all(np.isfinite(trace), axis=1)
     means = tuple(float(chain.mean()) if ok else None for chain, ok in zip(trace, sound, strict=True))
@@ -406,8 +404,8 @@ def _standard_error(values: Float[np.ndarray, " chain"]) -> float:
 def split_r_hat(trace: Float[np.ndarray, "chain draw"]) -> float:
     """Potential scale reduction of half chains (Gelman et al. 2013): sqrt(((m-1)/m W + B/m) / W), m draws each.
 
-    W is the mean variance within half chains, B/m the variance of their means. 1 if nothing varies at all; infinite if
-    only the means do.
+    W is the mean variance within half chains, B/m the variance of their means. It is 1 if nothing varies, and infinite if
+    only the means vary.
     """
     size = trace.shape[1] // 2
     halves = np.concatenate([trace[:, :size], trace[:, -size:]])
@@ -418,10 +416,10 @@ def split_r_hat(trace: Float[np.ndarray, "chain draw"]) -> float:
 
 
 def effective_samples(trace: Float[np.ndarray, "chain draw"]) -> float:
-    """Number of independent draws worth as much (Gelman et al. 2013): C m / (1 + 2 sum_t rho_t).
+    """Effective number of independent draws (Gelman et al. 2013): C m / (1 + 2 sum_t rho_t) for C chains of m draws.
 
-    rho_t from the autocovariances of all chains together, summed in pairs until a pair is no longer positive (Geyer
-    1992). C m, the number of draws, is the most it can be; it is that if nothing varies.
+    rho_t comes from the autocovariances of all chains together, summed in pairs until a pair is no longer positive (Geyer
+    1992). The value is at most C m, and C m if nothing varies.
     """
     count, size = trace.shape
     centred = trace - trace.mean(1, keepdims=True)

@@ -1,8 +1,8 @@
 """Predict from features of a model's heads which of them are in a task's circuit.
 
-A class-weighted logistic regression on standardised features learns from the circuits of some tasks and predicts that of
-another task on the same model. Nothing about the predicted task's own circuit enters: neither the coefficients nor the
-threshold, which is chosen by leaving out the training tasks one at a time.
+A class-weighted logistic regression on standardised features is trained on the circuits of some tasks and predicts that of
+another task on the same model. The predicted task's own circuit enters neither the coefficients nor the threshold, which is
+chosen by leaving out the training tasks one at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from results_io import UserError
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-MINIMUM_TASKS = 2  # to learn from: the threshold leaves one out, and another has to remain
+MINIMUM_TASKS = 2  # for training: choosing the threshold leaves one out, and another has to remain
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,13 @@ class TaskHeads:
 
     @property
     def has_both_classes(self) -> bool:
-        """False for a circuit that is empty or the whole model: nothing can be learnt from it."""
+        """False for a circuit that is empty or the whole model, from which nothing can be learnt."""
         return bool(self.member.any() and not self.member.all())
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A prediction against a circuit: hits of its `positives` heads, false alarms among the `negatives` others."""
+    """A prediction against a circuit: hits among its `positives` heads, false alarms among the `negatives` others."""
 
     hits: int
     positives: int
@@ -53,7 +53,7 @@ class HeadClassifier:
     threshold: float
 
     def probability(self, features: Float[np.ndarray, "head feature"]) -> Float[np.ndarray, " head"]:
-        """Of membership, under equal weight of both classes."""
+        """Probability of membership, with equal weight of both classes."""
         return self.estimator.predict_proba(features)[:, 1]
 
     def predict(self, features: Float[np.ndarray, "head feature"]) -> Bool[np.ndarray, " head"]:
@@ -61,12 +61,12 @@ class HeadClassifier:
 
 
 def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> HeadClassifier:
-    """Learn membership from the tasks in `training`, whatever order they come in.
+    """Fit a classifier of membership to the tasks in `training`; their order does not matter.
 
-    Coefficients w minimise the logistic loss, both classes weighing the same, plus |w|^2 / (2 `inverse_penalty`) for
-    standardised features, until no component of the mean gradient exceeds `tolerance`. The threshold is `best_threshold`
-    of each task's heads as predicted from the other tasks. UserError if fewer than two tasks have heads inside and outside
-    their circuit.
+    Coefficients w minimise the logistic loss with equal class weights, plus |w|^2 / (2 `inverse_penalty`) for standardised
+    features, until no component of the mean gradient exceeds `tolerance`. The threshold is the `best_threshold` of each task's
+    heads as predicted from the other tasks. Raises UserError if fewer than two tasks have heads inside and outside their
+    circuit.
     """
     from sklearn.linear_model import LogisticRegression  # imported here: scikit-learn takes a while
     from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
@@ -95,16 +95,16 @@ def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> HeadC
 def best_threshold(
     probability: Float[np.ndarray, " row"], member: Bool[np.ndarray, " row"], task: Shaped[np.ndarray, " row"]
 ) -> float:
-    """The probability above which hit rate - false-alarm rate (Youden's J), averaged over tasks, is highest.
+    """The threshold that maximises hit rate - false-alarm rate (Youden's J), averaged over tasks.
 
-    Halfway between the lowest probability that it lets in and the next one; 1, which lets none in, if no threshold has J
-    above 0.
+    It lies halfway between the lowest accepted probability and the next lower one. It is 1, which accepts none, if no threshold
+    has J above 0.
     """
     from sklearn.metrics import roc_curve
     from sklearn.utils.class_weight import compute_sample_weight
 
     classes = [f"{name} {inside}" for name, inside in zip(task, member, strict=True)]
-    weight = compute_sample_weight("balanced", classes)  # every task's members count the same, and its other heads
+    weight = compute_sample_weight("balanced", classes)  # equal weight for members and other heads, and for every task
     alarms, hits, thresholds = roc_curve(member, probability, sample_weight=weight, drop_intermediate=False)
     best = int(np.argmax(hits - alarms))
     if best == 0:
@@ -129,7 +129,7 @@ def count(predicted: Bool[np.ndarray, " head"], member: Bool[np.ndarray, " head"
 
 
 def leave_one_task_out(tasks: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> dict[str, Counts]:
-    """Each task's circuit as a classifier predicts it that learnt from all the others; empty if those are too few."""
+    """Each task's circuit as predicted by a classifier trained on all other tasks; empty if those are too few."""
     tasks = usable(tasks)
     if len(tasks) <= MINIMUM_TASKS:
         return {}

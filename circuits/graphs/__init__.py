@@ -1,7 +1,7 @@
 """Circuits of other tools as files: read, written, and made into claims that a certificate can judge.
 
-measured          a claim of ours with 08's scores, to be written for them
-component_graph   what all of them say: which parts of a model, and which edges between them, with scores
+measured          a claim of ours with the scores of 08, to be written for other tools
+component_graph   their common content: parts of a model, and edges between them, with scores
 eap_ig            the JSON of EAP-IG and of MIB's circuit track
 auto_circuit      auto-circuit's prune scores
 circuit_tracer    the attribution graphs of circuit-tracer and Neuronpedia
@@ -24,7 +24,10 @@ TENSORS = (".pt", ".pkl")  # auto-circuit saves its scores with torch.save
 
 
 def read(path: Path) -> ComponentGraph | None:
-    """The graph in a file of another tool, told by what is in it; None if it is none of them. UserError if it is broken."""
+    """The graph in a file of another tool, recognised by its content; None for any other file.
+
+    Raises UserError for a broken graph.
+    """
     if path.suffix in TENSORS:
         return auto_circuit.read(path)
     if path.suffix != ".json":
@@ -37,7 +40,7 @@ def read(path: Path) -> ComponentGraph | None:
 
 
 def write(graph: ComponentGraph, path: Path, tool: str) -> None:
-    """A graph as the file of one tool. UserError for a tool that is none of them, or another ending than it reads."""
+    """Write a graph as a file of `tool`. Raises UserError for an unknown tool, or a file suffix that the tool does not read."""
     module = next((module for module in (eap_ig, auto_circuit, circuit_tracer) if tool == module.TOOL), None)
     if module is None:
         names = ", ".join(module.TOOL for module in (eap_ig, auto_circuit, circuit_tracer))
@@ -54,8 +57,8 @@ def load(
     """The circuit in a file: a circuit file, or another tool's graph as a claim about this task and model, whose `shape` is
     (layers, heads).
 
-    `strongest` takes that many edges of a graph by |score|, in place of those it marks. UserError as `read`, or if a graph
-    is of another shape, marks nothing, or marks every head.
+    `strongest` takes that many edges of a graph by |score| instead of those it marks. Raises UserError as `read` does, and if a
+    graph has another shape, marks nothing, or marks every head.
     """
     graph = read(path) if path.is_file() else None
     if graph is not None:

@@ -2,8 +2,9 @@
 
     {"blocks.0.hook_q_input": [head, writer], ..., "blocks.0.hook_mlp_in": [writer], "blocks.1.hook_resid_post": [writer]}
 
-saved with torch.save. Writers are in the order of the stream: the embedding, then layer by layer the heads and the MLP; a
-module has those before it. Scores with a first axis of positions are refused, as a claim here has none.
+saved with torch.save. Writers are in the order of the stream: the embedding, then layer by layer the heads and the MLP. A
+module has scores for the writers before it. Scores with a first axis of positions are refused, since such a graph gives a claim
+without positions.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from circuits.graphs.component_graph import ComponentGraph, Mark, component, con
 from results_io import UserError
 
 TOOL = "auto-circuit"
-MOST_LAYERS = 1024  # and heads of a layer: the largest models have some hundred of each
+MOST_LAYERS = 1024  # limit for layers and for heads of a layer; the largest models have a few hundred of each
 MODULE = re.compile(r"blocks\.([0-9]{1,9})\.hook_(q_input|k_input|v_input|mlp_in|resid_post)")
 
 
 def read(path: Path) -> ComponentGraph:
-    """The graph in a file; what has a score other than 0 is inside. UserError if the file holds anything else."""
+    """The graph in a file; edges with a score other than 0 are inside. Raises UserError if the file has other contents."""
     scores = _scores_in(path)
     places = {name: MODULE.fullmatch(name) if isinstance(name, str) else None for name in scores}
     if unknown := [name for name, match in places.items() if match is None]:
@@ -90,7 +91,7 @@ def write(graph: ComponentGraph, path: Path) -> None:
 
 
 def writers_of(n_layers: int, n_heads: int, mlps: bool) -> tuple[Node, ...]:
-    """All writers in the order of their scores; a model of attention alone has no MLPs."""
+    """All writers in the order of their scores; an attention-only model has no MLPs."""
     found = [EMBEDDING]
     for layer in range(n_layers):
         found += [Node("head", layer, index) for index in range(n_heads)]
@@ -119,7 +120,7 @@ def _scores_in(path: Path) -> Mapping[str, Tensor]:
 
 
 def _no_scores(tensor: Tensor) -> str | None:
-    """Why a tensor holds no scores that can be read; None if it does."""
+    """Why a tensor's scores cannot be read; None if they can."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
         return "a tensor that is sparse, quantised or without its numbers"
     if not tensor.is_floating_point():

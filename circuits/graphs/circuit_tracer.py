@@ -4,9 +4,9 @@
      "nodes": [{"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId", "clerp", ...}],
      "links": [{"source", "target", "weight"}]}
 
-Its nodes are features of transcoders, which stand for their layer's MLP, and what these leave over ("mlp reconstruction
-error"). A head has no kind of its own there: it is written as feature type "attention head", with its name as "clerp".
-Attention is frozen in such a graph, so one made by circuit-tracer names no head.
+Its nodes are features of transcoders, which stand for their layer's MLP, and the transcoders' residuals ("mlp reconstruction
+error"). The format has no type for heads: a head is written with feature type "attention head" and its name as "clerp".
+Attention is frozen in such a graph, so graphs made by circuit-tracer name no heads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def is_one(document: Mapping[str, Any]) -> bool:
 
 
 def read(path: Path) -> ComponentGraph:
-    """The heads and MLPs of a graph, and the links between them added up over features and positions.
+    """The heads and MLPs of a graph, and the links between them summed over features and positions.
 
-    A head's input is not named, so a link to one is to its query. UserError if a node or a link is broken.
+    A head's input is not named, so a link to a head is read as a link to its query. Raises UserError for a broken node or link.
     """
     document = json_file.document_of(path)
     try:
@@ -61,7 +61,7 @@ def read(path: Path) -> ComponentGraph:
 
 
 def write(graph: ComponentGraph, path: Path, prompt: str = "", tokens: tuple[str, ...] = ("",)) -> None:
-    """The parts and edges inside, all at the last position; a graph that was read is written as it was."""
+    """Write the parts and edges inside, all at the last position; a graph that was read is written unchanged."""
     if graph.tool == TOOL and "document" in graph.more:
         json_file.write(path, graph.more["document"])
         return
@@ -114,7 +114,7 @@ def _entry(node: Node, position: int) -> dict[str, Any]:
 
 
 def _node(given: Mapping[str, Any]) -> Node | None:
-    """The part of the model that a node stands for; None for a logit. UserError for a head without a name."""
+    """The part of the model that a node stands for; None for a logit. Raises UserError for a head without a name."""
     kind = given["feature_type"]
     if kind == HEAD:
         return parse_head(given["clerp"])

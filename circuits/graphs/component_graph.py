@@ -1,4 +1,4 @@
-"""ComponentGraph: what another tool says of the parts of a model and of the edges between them."""
+"""ComponentGraph: what another tool says about the parts of a model and the edges between them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from results_io import UserError
 
 @dataclass(frozen=True)
 class Mark:
-    """Whether a part or an edge is in the circuit, its score if it has one, and whatever else the tool said of it."""
+    """Whether a part or an edge is in the circuit, its score if any, and the tool's other data about it."""
 
     inside: bool
     score: float | None = None
@@ -26,9 +26,9 @@ class Mark:
 class ComponentGraph:
     """Parts and edges of a model as a tool marks them.
 
-    Readers of an edge name the query head for q, k and v alike, as the tools do, also where heads share keys and values.
-    `more` is what the file says besides, so that writing it again loses nothing. `whole`: whether it names the model's shape;
-    otherwise `n_layers` and `n_heads` are those of its parts.
+    As in the tools, the reader of an edge names the query head for q, k and v, even if heads share keys and values. `more` is
+    the file's other content, so that writing it again loses nothing. `whole`: the file names the model's shape; otherwise
+    `n_layers` and `n_heads` come from its parts.
     """
 
     tool: str
@@ -40,9 +40,9 @@ class ComponentGraph:
     whole: bool = True
 
     def strongest(self, count: int) -> ComponentGraph:
-        """The `count` edges of largest |score| are inside, and the parts that they connect from the input to the logits.
+        """The graph with the `count` edges of largest |score| inside, and the parts they connect from the input to the logits.
 
-        UserError unless there are so many edges with a score.
+        Raises UserError unless at least `count` edges have a score.
         """
         scored = [edge for edge, mark in self.edges.items() if mark.score is not None]
         if type(count) is not int or not 1 <= count <= len(scored):
@@ -69,10 +69,10 @@ class ComponentGraph:
         return tuple(sorted(node.layer for node, mark in self.nodes.items() if mark.inside and node.kind == "mlp"))
 
     def claim(self, path: Path, task: str, model: str, strongest: int | None = None) -> Circuit:
-        """The parts inside as a claim about a task and a model, in one role, as a graph names none.
+        """The parts inside as a claim about a task and a model, in one role, since a graph names no roles.
 
-        If it has MLPs, inside or not, the claim is about heads and MLPs, as the tools ablate both. UserError if nothing is
-        inside, or every head of a graph that names the model's shape and whose scores could choose some.
+        If the graph has MLPs, inside or not, the claim is about heads and MLPs, because the tools ablate both. Raises UserError
+        if nothing is inside, or if all heads of a graph that names the model's shape are inside and `strongest` is None.
         """
         graph = self if strongest is None else self.strongest(strongest)
         if not graph.heads and not graph.mlps:
@@ -97,7 +97,7 @@ class ComponentGraph:
 
 
 def component(edge: Edge) -> Node | None:
-    """The head or MLP whose input an edge ends at; None for the logits."""
+    """The head or MLP that an edge ends at; None for the logits."""
     reader = edge.reader
     if reader.kind == "logits":
         return None

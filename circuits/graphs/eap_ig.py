@@ -4,7 +4,7 @@
      "nodes": {"input": {"in_graph": true}, "a0.h0": {...}, "m0": {...}, "logits": {...}},
      "edges": {"input->a0.h0<q>": {"score": 0.1, "in_graph": true}, "m0->logits": {...}}}
 
-Nodes may have "score", "neurons" and "neurons_scores", which stay with them.
+Nodes may have "score", "neurons" and "neurons_scores", which are kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def is_one(document: Mapping[str, Any]) -> bool:
 
 
 def read(path: Path) -> ComponentGraph:
-    """The graph in a file. UserError if a name in it is none, or lies outside the model's shape."""
+    """The graph in a file. Raises UserError if a name in it is invalid or lies outside the model's shape."""
     document = json_file.document_of(path)
     try:
         config = document["cfg"]
@@ -82,8 +82,8 @@ def write(graph: ComponentGraph, path: Path) -> None:
 
 
 def _feeds(edge: Edge, parallel: bool) -> bool:
-    """Whether the reader comes after the writer: in a later layer, or as the MLP of a head's own, unless both run beside
-    each other."""
+    """True if the reader comes after the writer: in a later layer, or as the MLP of the head's layer unless the two run in
+    parallel."""
     writer, reader = edge.writer, edge.reader
     if writer.kind == "embedding" or reader.kind == "logits" or reader.layer > writer.layer:
         return True
@@ -131,7 +131,7 @@ def edge_name(edge: Edge) -> str:
 
 
 def _once(pairs: Iterable[tuple[Any, Mark]]) -> dict[Any, Mark]:
-    """Parts or edges with their marks; ValueError for one that stands there twice, as m1 and m01 do."""
+    """Parts or edges with their marks; raises ValueError for one that occurs twice, as m1 and m01 do."""
     found: dict[Any, Mark] = {}
     for part, mark in pairs:
         if part in found:
@@ -141,7 +141,7 @@ def _once(pairs: Iterable[tuple[Any, Mark]]) -> dict[Any, Mark]:
 
 
 def _mark(name: str, given: Any) -> Mark:
-    """Of {"in_graph", "score", more}, of scores alone, or of the plain true or false of older files."""
+    """The mark from {"in_graph", "score", ...}, from a bare score, or from the plain true or false of older files."""
     if isinstance(given, bool):
         return Mark(given, more={"plain": True})
     json_file.keyed(given, name)

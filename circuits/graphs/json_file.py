@@ -12,7 +12,7 @@ from results_io import UserError
 
 
 def document_of(path: Path) -> dict[str, Any]:
-    """The object in the file. UserError if it is not JSON, holds a key twice or a number that is none, or is no object."""
+    """The object in the file. Raises UserError if it is not JSON, not an object, repeats a key, or has an invalid number."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if not text.strip():
@@ -30,7 +30,7 @@ def document_of(path: Path) -> dict[str, Any]:
 
 
 def integer(given: Any, name: str) -> int:
-    """A whole number from 0, also as a text of digits; ValueError for anything else."""
+    """`given` as a whole number from 0; a text of digits works too. Raises ValueError for anything else."""
     if isinstance(given, str) and given.isascii() and given.isdecimal() and len(given) <= results_io.MOST_DIGITS:
         given = int(given)
     if type(given) is not int or given < 0:
@@ -39,26 +39,26 @@ def integer(given: Any, name: str) -> int:
 
 
 def number(given: Any, name: str) -> float:
-    """A number; ValueError for anything else."""
+    """`given` as a number; raises ValueError for anything else."""
     if type(given) not in (int, float):
         raise ValueError(f"{name} is {shown(given)}, and not a number")
     return float(given)
 
 
 def keyed(given: Any, name: str) -> dict[str, Any]:
-    """Keys with values; ValueError for anything else."""
+    """`given`, which must be an object; raises ValueError for anything else."""
     if not isinstance(given, dict):
         raise ValueError(f"{name[: results_io.SHOWN_NAME]} is {shown(given)}, and not keys with values")
     return given
 
 
 def reason(error: Exception) -> str:
-    """Why a graph is none, in words."""
+    """Why a file is no graph, in words."""
     return f"it has no {shown(error.args[0])}" if isinstance(error, KeyError) else str(error)
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence, cut where it is long."""
+    """A value for a sentence, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= results_io.SHOWN_NAME else f"{text[: results_io.SHOWN_NAME]}..."
 
@@ -94,5 +94,5 @@ def _refused(constant: str) -> NoReturn:
 
 
 def write(path: Path, document: dict[str, Any]) -> None:
-    """Just this object, every digit of its numbers, and no key of ours."""
+    """Write exactly this object, with every digit of its numbers and no further keys."""
     results_io.write_text(path, json.dumps(document, ensure_ascii=False, indent=1) + "\n")

@@ -1,7 +1,6 @@
-"""A claim of ours with the scores that 08 gives to edges, as a graph that other tools read.
+"""A claim of ours with the edge scores of 08, as a graph that other tools read.
 
-A claim of heads leaves every MLP as it is, which a graph says by having all of them inside. An edge is inside if both its ends
-are.
+A claim of heads leaves every MLP intact, so all MLPs are inside its graph. An edge is inside if both its ends are.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from circuits.graphs.component_graph import ComponentGraph, Mark, component
 from results_io import UserError
 
 TOOL = "Meridian"
-METHOD = "eap_ig_inputs"  # of 08's scores: EAP-IG as published
+METHOD = "eap_ig_inputs"  # the scores of 08 that are EAP-IG as published
 
 
 def of_results(claim: Mapping[str, Any], edges: Mapping[str, Any], method: str = METHOD) -> ComponentGraph:
-    """The claim as result 20 stores it, and the section `edges` of 08, whose scores by `method` are in nats.
+    """The graph of the `claim` that result 20 stores, with the scores by `method` of the section `edges` of 08, in nats.
 
-    UserError for a claim of positions, which no graph of another tool names, for a method that 08 does not have, and for heads
-    that share keys and values, whose edges other tools name by head.
+    Raises UserError for a claim of positions, which graphs of other tools lack, for a method that 08 does not have, and for
+    heads that share keys and values, because other tools name such edges by query head.
     """
     graph = _graph(edges)
     if method not in edges or "standard_error" not in edges or method not in edges["standard_error"]:
@@ -50,7 +49,7 @@ def _names(role: Mapping[str, Any]) -> list[str]:
 
 
 def _graph(edges: Mapping[str, Any]) -> Graph:
-    """The graph whose writers and readers 08 lists. UserError if heads share keys and values."""
+    """The graph whose writers and readers 08 lists. Raises UserError if heads share keys and values."""
     writers, readers = edges["writers"], edges["readers"]
     n_layers = sum(name.startswith("mlp") for name in readers)
     n_heads, n_groups = (

@@ -1,4 +1,4 @@
-"""One file per numbered measurement, found by itself: every module of this folder is one.
+"""One file per numbered measurement: every module of this folder is one and is found automatically.
 
 Each defines
 
@@ -11,8 +11,8 @@ and may define
 
     check(settings)          refuses settings with UserError before anything is measured
     stored_circuits(task)    names of the tasks whose stored circuits it reads
-    pairs(study)             {kind of work: (variant, prompt) pairs} for doctor's estimate, the kinds of meridian.doctor.work;
-                             without it nothing is counted
+    pairs(study)             {kind of work: (variant, prompt) pairs} for the doctor's estimate, with the kinds of
+                             meridian.doctor.work; without it nothing is counted
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""20 Ablation battery: the circuit alone, everything but the circuit, nothing, baselines and random circuits.
+"""20 Ablation battery: only the circuit intact, everything except the circuit, nothing, baselines and random circuits.
 
-What is outside the intact set is replaced under the recipes that the settings name for it, by default METHODS: zero, mean
-per template and position, mean over all positions, resample (each draw kept apart), noise (likewise); zero_raw, which takes
-the heads' constants away too, where it is asked for. Circuit, complement and nothing are measured under the claim's primary
-recipe in any case. Embeddings and the biases of layers always stay intact, and MLPs too, unless the claim's scope is heads
-and MLPs: then all that it names neither as head nor as MLP is replaced. Of a node claimed at a position, all others are.
+What is outside the intact set is replaced under the recipes that the settings name for the set. The default METHODS are zero,
+mean per template and position, mean over all positions, resample and noise (each draw stored separately); zero_raw, which also
+removes the heads' constants, runs on request. Circuit, complement and nothing are always measured under the claim's primary
+recipe too. Embeddings and the biases of layers always stay intact. MLPs stay intact unless the claim's scope is heads and
+MLPs; then all unclaimed heads and MLPs are replaced. A node claimed at a position is replaced at all other positions.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ SETTINGS = (
 )
 DEPENDS_ON_CIRCUIT = True
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
-KINDS: tuple[Kind, ...] = ("head", "mlp")  # of what a claim can name
-UNDER_PRIMARY = ("circuit", "complement", "empty")  # what faithfulness and completeness of a claim are read from
+KINDS: tuple[Kind, ...] = ("head", "mlp")  # kinds of nodes that a claim can name
+UNDER_PRIMARY = ("circuit", "complement", "empty")  # the conditions behind a claim's faithfulness and completeness
 SUBSETS = ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution", "without")
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a subset or a method that does not exist, or a battery without the circuit's mean ablation."""
+    """Raises UserError for an unknown subset or method, or a battery without the circuit's mean ablation."""
     battery = settings["battery"]
     for subset, methods in battery.items():
         if subset not in SUBSETS:
@@ -71,7 +71,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def recipes(study: Study, method: str) -> list[Recipe]:
-    """The draws of one ablation method: one for the deterministic ones, `draws` for resample and noise."""
+    """The recipes of one ablation method: one for a deterministic method, one for each of `draws` for resample and noise."""
     seed, draws = int(study.settings["seed"]), int(study.settings["draws"])
     if method in ("zero", "zero_raw", "mean"):
         return [Recipe(cast(RecipeKind, method))]
@@ -90,11 +90,11 @@ def methods_of(study: Study, subset: str) -> tuple[str, ...]:
 def matched_heads(
     circuit: Iterable[Node], every: Iterable[Node], rng: random.Random, by_layer: bool = True
 ) -> tuple[Node, ...]:
-    """Nodes drawn at random with the circuit's number of heads in each layer, its number of MLPs, and its positions.
+    """Random nodes with the circuit's number of heads in each layer, its number of MLPs, and its positions.
 
-    Heads are drawn among all heads of a layer, MLPs among all MLPs (a layer has but one), the circuit's own included; the
-    positions at which its nodes count are dealt anew among those drawn. So if the labels mean nothing, the circuit is one more
-    such draw. `every` are the nodes to draw from. Without `by_layer` heads are drawn among those of all layers.
+    Heads are drawn from all heads of a layer and MLPs from all MLPs (a layer has only one), the circuit's own included. The
+    positions of the circuit's nodes are shuffled among the drawn nodes. So under the null hypothesis the circuit is one more
+    such draw. `every` are the nodes to draw from. Without `by_layer` heads are drawn from all layers.
     """
     where, drawn = _positions(circuit), []
     for own, pool in _alike(where, every, by_layer):
@@ -106,7 +106,7 @@ def matched_heads(
 
 
 def random_circuit(circuit: Iterable[Node], every: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
-    """As `matched_heads`, but another set than the circuit. UserError if there is no other."""
+    """As `matched_heads`, but a set other than the circuit. Raises UserError if there is none."""
     circuit, every = set(circuit), list(every)
     if sets_alike(circuit, every) == 1:
         raise UserError(
@@ -119,7 +119,7 @@ def random_circuit(circuit: Iterable[Node], every: Iterable[Node], rng: random.R
 
 
 def _positions(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
-    """The positions at which each node counts, in their order ("": all)."""
+    """The sorted positions at which each node is claimed ("": all)."""
     found: dict[Node, tuple[str, ...]] = {}
     for node in sorted(set(nodes)):
         found[node.whole] = (*found.get(node.whole, ()), node.position)
@@ -129,10 +129,11 @@ def _positions(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
 def other_circuits(
     circuit: Iterable[Node], every: Iterable[Node], rng: random.Random, by_layer: bool, most: int
 ) -> list[tuple[Node, ...]]:
-    """As many different sets as there are, at most `most`, each as `matched_heads` and none the circuit's own.
+    """Up to `most` distinct sets, each drawn as by `matched_heads` and different from the circuit.
 
-    Drawn without replacement, so p = (1 + #{at least as faithful}) / (1 + sets) is the exact one of a randomisation test, also
-    where there are few: 31 sets besides one head of 32 give 1/32. The circuit itself, if no other set is like it.
+    They are drawn without replacement, so p = (1 + #{at least as faithful}) / (1 + sets) is the exact p of a randomisation
+    test, even with few sets: the 31 alternatives to one head of 32 give a smallest p of 1/32. If there is no other set, the
+    circuit itself is returned.
     """
     own, every = tuple(sorted(circuit)), list(every)
     wanted = min(most, sets_alike(own, every, by_layer) - 1)
@@ -145,7 +146,7 @@ def other_circuits(
 
 
 def sets_alike(circuit: Iterable[Node], every: Iterable[Node], by_layer: bool = True) -> int:
-    """How many sets `matched_heads` can draw, the circuit among them."""
+    """Number of sets that `matched_heads` can draw, the circuit included."""
     where = _positions(circuit)
     return math.prod(
         math.comb(len(pool), len(own)) * _arrangements([where[node] for node in own])
@@ -154,14 +155,14 @@ def sets_alike(circuit: Iterable[Node], every: Iterable[Node], by_layer: bool = 
 
 
 def _arrangements(positions: Sequence[tuple[str, ...]]) -> int:
-    """In how many ways these positions can be dealt among as many nodes."""
+    """Number of ways to assign these positions to as many nodes."""
     return math.factorial(len(positions)) // math.prod(map(math.factorial, Counter(positions).values()))
 
 
 def _alike(
     chosen: Iterable[Node], every: Iterable[Node], by_layer: bool = True
 ) -> Iterator[tuple[list[Node], list[Node]]]:
-    """(those of `chosen`, all of `every`) among which a random circuit draws: the heads of a layer (of all), or the MLPs."""
+    """(members of `chosen`, members of `every`) of each stratum of a random draw: the heads of a layer (or all), the MLPs."""
     chosen, every = list(chosen), list(every)
     layers = sorted({node.layer for node in chosen if node.kind == "head"})
     for layer in layers if by_layer or not layers else [None]:
@@ -175,9 +176,9 @@ def _of(nodes: Iterable[Node], kind: Kind, layer: int | None = None) -> list[Nod
 
 
 def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
-    """As many heads and MLPs as the circuit has, the largest by output norm and by |attribution|, chosen on discovery prompts.
+    """Baselines with the circuit's number of heads and MLPs: the largest by output norm and by |attribution|.
 
-    Each counts at all positions. Ties go to the lower (layer, head).
+    They are chosen on discovery prompts, at all positions. Ties go to the lower (layer, head).
     """
     nodes = {node.whole for node in study.claim.nodes}
     norm = {"head": head_statistics.output_norms(study, study.discovery)}
@@ -198,7 +199,7 @@ def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
 
 
 def _stored(baselines: Mapping[str, Sequence[Node]]) -> dict[str, Any]:
-    """The heads of each baseline; where some have MLPs, all their nodes by name besides."""
+    """The heads of each baseline; if some have MLPs, also all nodes by name."""
     stored: dict[str, Any] = {name: head_pairs(heads_of(nodes)) for name, nodes in baselines.items()}
     if not all(map(only_heads, baselines.values())):
         stored["nodes"] = {name: names_of(nodes) for name, nodes in baselines.items()}
@@ -218,9 +219,9 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
 
 
 def _random_circuits(study: Study) -> dict[str, Any]:
-    """Random circuits under the primary recipe, on the first share of each split's prompts; each another set.
+    """Random circuits, all distinct, under the primary recipe, on the first share of each split's prompts.
 
-    They have the circuit's layers if more than `fewest_matched` sets do, and its size alone otherwise ("any_layers").
+    They match the circuit's layers if more than `fewest_matched` sets do, and otherwise only its size ("any_layers").
     """
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")

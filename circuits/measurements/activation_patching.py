@@ -38,8 +38,8 @@ def measure(study: Study) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PatchedHeads:
-    """Logit differences: `clean` and `corrupted` intact, `denoised` the corrupted run with one head's clean output,
-    `noised` the clean run with one head's corrupted output.
+    """Logit differences: `clean` and `corrupted` of the intact runs, `denoised` of the corrupted run with one head's clean
+    output, `noised` of the clean run with one head's corrupted output.
     """
 
     clean: Float[np.ndarray, " prompt"]
@@ -49,9 +49,9 @@ class PatchedHeads:
 
 
 def patch_heads(study: Study, in_logits: bool = False) -> PatchedHeads:
-    """Every head by itself, in both directions, on every scored prompt; on the task's metric unless `in_logits`.
+    """Every head alone, in both directions, on every scored prompt; on the task's metric unless `in_logits`.
 
-    A fused engine runs what 05 asks for beside it, which is the same runs with another last step.
+    A fused engine also runs the sweep of 05, which consists of the same runs with another last step.
     """
     heads = study.model.heads
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
@@ -94,6 +94,6 @@ def _sites(study: Study) -> dict[str, Any]:
 
 
 def normalised(effects: Effects) -> Float[np.ndarray, " variant"]:
-    """mean(LD - C) / mean(D - C) of every variant after the first two (clean, corrupted): 0 nothing, 1 everything."""
+    """mean(LD - C) / mean(D - C) of every variant after the first two (clean, corrupted): 0 no effect, 1 full recovery."""
     clean, corrupted = effects.logit_diff[:2].astype(float)
     return (effects.logit_diff[2:] - corrupted).mean(1) / (clean - corrupted).mean()

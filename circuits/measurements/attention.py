@@ -1,4 +1,4 @@
-"""25 Attention: where each head looks on the task's prompts and on random repeated tokens."""
+"""25 Attention: what each head attends to on the task's prompts and on random repeated tokens."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def patterns(
 class FromAnswer:
     """What every head attends to from the last position, where the answer is predicted.
 
-    `entropy`: -sum a ln a over ln(number of keys), 0 one key, 1 all alike. `first`: the share of the first token, on which
-    heads park what they have no use for. `to`: the share of every named position.
+    `entropy`: -sum a ln a over ln(number of keys); 0 for one key, 1 for uniform attention. `first`: the share of the first
+    token, where heads put attention that they do not use. `to`: the share of every named position.
     """
 
     entropy: Float[Tensor, "prompt head"]
@@ -100,13 +100,13 @@ def from_answer(study: Study, prompts: PromptSet, base: Base = "clean") -> FromA
 def normalised_entropy(
     weights: Float[Tensor, "prompt head key"], keys: Int[Tensor, " prompt"]
 ) -> Float[Tensor, "prompt head"]:
-    """-sum a ln a over ln(keys), without a unit; 0 for a single key, where there is nothing to choose."""
+    """-sum a ln a over ln(keys), dimensionless; 0 for a single key."""
     entropy = -(weights * weights.clamp(min=1e-12).log()).sum(-1)
     return entropy / keys.clamp(min=2).log()[:, None]
 
 
 def _entropy(pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, " prompt"]) -> Float[Tensor, " head"]:
-    """Mean over real queries (but the first) of the entropy in nats over the log of the number of keys."""
+    """Normalised entropy, averaged over real queries except the first: entropy in nats over the log of the number of keys."""
     query = torch.arange(pattern.shape[2])
     entropy = -(pattern * pattern.clamp(min=1e-12).log()).sum(3)
     ratio = entropy[:, :, 1:] / (query[1:] + 1).log()
@@ -115,7 +115,7 @@ def _entropy(pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, "
 
 
 def between_positions(study: Study, prompts: PromptSet) -> dict[tuple[str, str], Float[Tensor, " head"]]:
-    """{(query role, key role): mean attention of every head from the one named position to the other}."""
+    """{(query role, key role): mean attention of every head from the first named position to the second}."""
     prompt = torch.arange(len(prompts))
     where = prompts.positions
     pairs = [(query, key) for query in where for key in where]
@@ -127,9 +127,9 @@ def between_positions(study: Study, prompts: PromptSet) -> dict[tuple[str, str],
 
 
 def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:
-    """Previous-token, duplicate-token and induction scores on random tokens said twice (Olsson et al. 2022).
+    """Previous-token, duplicate-token and induction scores on repeated random tokens (Olsson et al. 2022).
 
-    Mean attention, over the second half, to the token before, to the same token's first occurrence, and to the
+    They are the mean attention, over the second half, to the token before, to the same token's first occurrence, and to the
     token after that first occurrence.
     """
     tokens = _repeated_tokens(study)
@@ -143,7 +143,7 @@ def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:
 
 
 def _repeated_tokens(study: Study) -> Int[Tensor, "sequence position"]:
-    """BOS (where the tokenizer has one), `length` distinct random tokens, the same tokens again."""
+    """BOS (if the tokenizer has one), `length` distinct random tokens, the same tokens again."""
     settings = study.settings["repeated_tokens"]
     tokenizer = study.model.tokenizer
     generator = torch.Generator().manual_seed(int(settings["seed"]))

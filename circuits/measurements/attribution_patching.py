@@ -1,4 +1,4 @@
-"""08 Attribution patching: what gradients say about every head, every query, key and value, and every edge.
+"""08 Attribution patching: gradient estimates for every head, every query, key and value, and every edge.
 
 First-order estimates of patches (Nanda 2022; Kramar et al. 2024 for AtP*; Syed et al. 2023 for EAP; Hanna et al. 2024 for
 EAP-IG), all in nats. The calibrations say how well the heads' estimates agree with the patches themselves (02).
@@ -48,16 +48,16 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def gradient_engine(study: Study, backward: BackwardPass | None = None) -> GradientEngine:
-    """An engine for backward passes, on the decoder of the study's fused backend if it has one, whose parity is proved.
+    """An engine for backward passes. It runs the decoder of the study's fused backend if there is one, whose parity is proved.
 
-    `backward` is in place of the model's own backward pass.
+    `backward` replaces the model's own backward pass.
     """
     decoder = getattr(study.engine, "decoder", None)
     return GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder, backward)
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError if the base is no run, the prompts are too few or there is no step."""
+    """Raises UserError if the base is no run, if there are too few prompts, or if there is no step."""
     settings = settings[SECTION]
     if settings["steps"] < 1:
         raise UserError(f"{settings['steps']} integration steps are no path; use 1 or more")
@@ -71,7 +71,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 def _heads(study: Study, engine: GradientEngine, dropping: bool) -> dict[str, Any]:
     """Estimates of both directions of 02: denoising from the corrupted run's gradient, noising from the clean run's."""
-    dropping = dropping and study.model.n_layers > 1  # an average over the other layers
+    dropping = dropping and study.model.n_layers > 1  # GradDrop averages over the other layers
     corrupted = _tracked(study, study.prompts, engine.head_passes(dropping), engine.head_effects, "corrupted", dropping)
     clean = _tracked(study, study.prompts, engine.head_passes(False), engine.head_effects, "clean")
     return {"effect": corrupted.plain, "noising": -clean.plain, "effect_graddrop": corrupted.dropped}
@@ -109,7 +109,7 @@ def _edges(study: Study, engine: GradientEngine, prompts: PromptSet, settings: M
         "steps": steps,
         **{method: _table(found.mean) for method, found in scores.items()},
         "standard_error": {method: _table(found.standard_error) for method, found in scores.items()},
-        # of the embedding's edges: equal if the integral of an EAP-IG is exact
+        # sum over the embedding's edges; the two are equal if the integral of an EAP-IG method is exact
         "embedding_sum": {method: float(found.mean[:, 0].sum()) for method, found in scores.items()},
         "total_effect": scores["eap"].total_effect,
     }
@@ -120,6 +120,6 @@ def _table(values: Float[np.ndarray, "reader writer"]) -> list[list[float | None
 
 
 def _tracked(study: Study, prompts: PromptSet, passes: int, run: Callable[..., Found], *rest: Any) -> Found:
-    """`run` on the prompts, with its passes on the study's progress."""
+    """`run` on the prompts, reporting its passes to the study's progress."""
     study.progress.expect(passes * len(prompts))
     return run(prompts, *rest, advance=study.progress.advance)

@@ -53,7 +53,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def _of_rows(source: RowSource, ids: Sequence[str]) -> dict[str, Any]:
-    """Of prompts from a file: the row of each, the rows that were left out, and what was chosen for them."""
+    """For prompts from a file: the row of each prompt, the rows that were left out, and the choices made for them."""
     return {
         "row": source.rows_of(ids),
         "source": {"left_out": source.left_out, "notes": source.notes},

@@ -1,4 +1,4 @@
-"""24 Causal scrubbing: does the model still do the task if only what the circuit calls relevant carries this prompt?
+"""24 Causal scrubbing: does the model still do the task if only what the circuit calls relevant depends on this prompt?
 
 The circuit's roles and pathways say which edges of the computational graph matter (`circuits.hypothesis`). All others carry
 their value on another prompt, drawn at random from the reference prompts of the same template; edges that matter carry the
@@ -8,17 +8,17 @@ present value of their writer, which is itself scrubbed. With LD the mean logit 
 
 is 1 if the hypothesis keeps all of the behaviour and 0 if it keeps none; C14 gives it with its interval.
 
-After Chan et al. 2022 ("Causal scrubbing: a method for rigorously testing interpretability hypotheses"), with two
-differences. Theirs unfolds the graph into a tree, so that a component has a value of its own on each path to the logits, and
-draws donors anew along the way; here a component has one value, and a prompt has one donor for each draw. If the tree is
-given that one donor throughout, the two are the same: all copies of a component then read the same inputs. They also
-exchange relevant inputs between prompts that agree on what the hypothesis says is computed. Circuits here do not say which
+The method follows Chan et al. 2022 ("Causal scrubbing: a method for rigorously testing interpretability hypotheses"), with two
+differences. First, theirs unfolds the graph into a tree, so that a component has a separate value on each path to the logits,
+and draws new donors along the way. Here a component has one value, and a prompt has one donor for each draw. With one donor
+throughout the tree the two are the same, since all copies of a component then read the same inputs. Second, they exchange
+relevant inputs between prompts that agree on the variable that the hypothesis says is computed. Circuits here do not say which
 variable a role carries, and the factors of prompts (order of the names, answer) are not those variables, so relevant inputs
-keep their prompt: what is tested is where information flows, not which.
+keep their prompt. The test is thus about where information flows, not about which information.
 
-What a high recovery does not show: edges that carry the same on all prompts of a template (positions, say) are not tested,
-as donors share the template; and MLPs are never scrubbed unless the claim's scope holds them, so one of them may bridge a
-pathway that was cut.
+A high recovery has two limits. Edges that carry the same on all prompts of a template (positions, say) are not tested, because
+donors share the template. And MLPs are not scrubbed unless the claim's scope includes them, so an MLP may bridge a pathway
+that was cut.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ DEPENDS_ON_CIRCUIT = True
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError if draws or prompts is not positive."""
+    """Raises UserError if draws or prompts is not positive."""
     for name in ("draws", "prompts"):
         require_count(settings, "scrubbing", name)
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Logit difference [P] per draw under the hypothesis, its limits and its parts; nats.
+    """Logit difference [P] per draw under the hypothesis, its limits and its parts, in nats.
 
-    Reads `settings["scrubbing"]`: draws, seed, prompts (of the evaluation split, for single pathways). UserError if draws
-    or prompts is not positive.
+    Reads `settings["scrubbing"]`: draws, seed, prompts (of the evaluation split, for single pathways). Raises UserError if
+    draws or prompts is not positive.
     """
     seed = study.settings["scrubbing"]["seed"]
     draws = require_count(study.settings, "scrubbing", "draws")
@@ -73,7 +73,7 @@ def measure(study: Study) -> dict[str, Any]:
 def _conditions(study: Study, recipe: Recipe) -> Float[np.ndarray, "condition prompt"]:
     """One draw of: nothing relevant, the hypothesis, and the hypothesis that all edges inside the circuit matter.
 
-    With nothing relevant, what is left is the donor's run, and that is the run on the donor's embeddings.
+    With nothing relevant, the result is the donor's run, that is the run on the donor's embeddings.
     """
     circuit, graph = study.claim, study.model.graph
     rest = other_positions(circuit, graph)
@@ -90,7 +90,7 @@ def _without_each_pathway(
 ) -> tuple[list[int], dict[str, Float[np.ndarray, " prompt"]]]:
     """(rows, {pathway: mean over draws}) with each pathway scrubbed in addition, on some evaluation prompts.
 
-    The draws run one by one, because each draw in a pass would hold activations of its own.
+    The draws run one by one, because each draw in a pass would hold its own activations.
     """
     rows = study.subset(require_count(study.settings, "scrubbing", "prompts"))
     claimed, graph = pathways(study.claim), study.model.graph
@@ -109,7 +109,7 @@ def _without_each_pathway(
 
 
 def _describe(study: Study) -> dict[str, Any]:
-    """What was taken to be relevant: the pathways with their edges, and how many edges there are in all."""
+    """What was taken to be relevant: the pathways with their edges, and the number of all edges."""
     circuit, graph = study.claim, study.model.graph
     return {
         "pathways": [

@@ -31,7 +31,7 @@ STRATEGIES = ("noise", "entity_swap", "span_deletion")
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for an unknown strategy, or too few prompts for a standard error."""
+    """Raises UserError for an unknown strategy, or too few prompts for a standard error."""
     corruptions(settings["corruption"])
     if settings["site_prompts"] < 2:
         raise UserError(f"measurement.site_prompts={settings['site_prompts']} gives no standard error; use at least 2")
@@ -51,7 +51,7 @@ def measure(study: Study) -> dict[str, Any]:
         (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
     ]
     runs = [study.run(trace(places, corrupt), prompts) for corrupt in corruptions(corruption)]
-    answers = [run.probabilities[0] for run in runs]  # of each draw, [clean, corrupted and every place, prompt]
+    answers = [run.probabilities[0] for run in runs]  # for each draw, [clean, corrupted and every place; prompt]
     impact = np.mean([one[2:].astype(float) - one[1] for one in answers], axis=0)  # [place, prompt]
     shape = (len(SITES), study.model.n_layers, len(roles))
     error = impact.std(1, ddof=1) / np.sqrt(impact.shape[1])
@@ -68,7 +68,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def corruptions(settings: Mapping[str, Any]) -> list[Variant]:
-    """The corrupted run of a strategy, one variant for each draw; UserError for an unknown strategy."""
+    """The corrupted run of a strategy, one variant for each draw. Raises UserError for an unknown strategy."""
     strategy = settings["strategy"]
     if strategy == "entity_swap":
         return [Variant("corrupted", base="corrupted")]

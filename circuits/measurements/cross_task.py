@@ -1,8 +1,8 @@
 """27 Cross task: every head's patching effect on the prompts of other tasks.
 
 Denoising, as in 02, on each companion task's own clean and corrupted prompts, so that any circuit's mean effect on any
-task is a mean over columns. A task whose words this model's tokenizer splits (years, where each digit is a token) is no
-companion; its stand-in takes its place where it has one, else the next one on the list.
+task is a mean over columns. A task whose words this model's tokenizer splits (years, if each digit is a token) cannot be a
+companion. Its stand-in takes its place if it has one, otherwise the next task on the list.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def stored_circuits(task: Task) -> tuple[str, ...]:
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}; in
-    `unavailable` the tasks passed over, with the reason.
+    """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}; `unavailable` has
+    the tasks that were skipped, with the reasons.
     """
     names, unavailable = chosen(study.task)
     return {
@@ -39,7 +39,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def chosen(task: Task) -> tuple[list[str], dict[str, str]]:
-    """(companions that have prompts for this tokenizer, or their stand-ins; why the others have none)."""
+    """(companions with prompts for this tokenizer, or their stand-ins; {other companion: why it has none})."""
     names: list[str] = []
     unavailable: dict[str, str] = {}
     for name in task.companions:
@@ -53,7 +53,7 @@ def chosen(task: Task) -> tuple[list[str], dict[str, str]]:
 
 
 def _reason(task: Task, name: str) -> str | None:
-    """Why a companion has no prompts in the words of this model's tokenizer; None if it has."""
+    """Why a companion has no prompts for this model's tokenizer; None if it has."""
     if name in (task.others or {}):
         return None
     try:

@@ -1,12 +1,12 @@
 """03 Direct logit attribution: what each component writes, at the last position, along the answer direction.
 
-The final residual stream is a sum of component outputs, and with the final norm's scale frozen at its value in the
-clean run the logit difference is linear in them: D = sum_c (c - mean(c)) . u / scale + bias, u the mean unembedding of
-the answers minus that of the foils. The parts are checked to sum to the model's own logit difference.
+The final residual stream is a sum of component outputs. With the final norm's scale frozen at its value in the clean run, the
+logit difference is linear in them: D = sum_c (c - mean(c)) . u / scale + bias, u the mean unembedding of the answers minus
+that of the foils. It is checked that the parts sum to the model's own logit difference.
 
-Where the heads' sum passes a norm of its own before it is added (Gemma 2 and 3), that norm's scale is frozen as well: head h
-writes gain * z_h W_O^h / scale, and the heads are checked to sum to what their attention adds. Bounded logits (Gemma 2) have
-no parts; `attribute` then gives those of the difference before the bound.
+In some models (Gemma 2 and 3) the heads' sum passes its own norm before it is added. That norm's scale is frozen as well: head
+h writes gain * z_h W_O^h / scale, and it is checked that the heads sum to what their attention adds. Soft-capped logits (Gemma
+2) have no such parts; `attribute` then gives those of the difference before the cap.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from circuits.models import Model, UnsupportedArchitectureError, attention_scale
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
-PROMPTS_AT_ONCE = 128  # bounds memory: activations are held at every position, although only the last one is read
+PROMPTS_AT_ONCE = 128  # bounds memory: activations are held at every position, although only the last is read
 NUMBER, ID = "03", "direct_logit_attribution"
 SETTINGS = ("attribution_tolerance",)
 DEPENDS_ON_CIRCUIT = False
 
 
 class NonlinearReadoutError(UnsupportedArchitectureError):
-    """The parts do not add up: the model's final norm or unembedding is not the one that attribution assumes."""
+    """The parts do not sum to the whole: the model's final norm or unembedding is not as attribution assumes."""
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt contributions of heads, MLPs, embedding and biases, in logit-difference units.
+    """Per-prompt contributions of heads, MLPs, embedding and biases to the logit difference, in nats.
 
-    NonlinearReadoutError if they do not sum to the logit difference.
+    Raises NonlinearReadoutError if they do not sum to the logit difference.
     """
     require_linear(study.model)
     parts = attribute(study, study.prompts)
@@ -54,7 +54,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def require_linear(model: Model) -> None:
-    """NonlinearReadoutError if the model bounds its logits: a tanh of a sum has no shares for the parts."""
+    """Raises NonlinearReadoutError if the model caps its logits, since the tanh of a sum does not split into parts."""
     if model.bounds_logits:
         raise NonlinearReadoutError(
             f"model {model.name} bounds its logits, which are then no sum over components; judge its heads by patches (02)"
@@ -65,7 +65,7 @@ def require_linear(model: Model) -> None:
 def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
     """{attribution [prompt, head], mlp [prompt, layer], embedding [prompt], bias [prompt]}.
 
-    NonlinearReadoutError if the heads' parts do not sum to what the attention adds to the stream.
+    Raises NonlinearReadoutError if the heads' parts do not sum to what the attention adds to the stream.
     """
     batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
     parts = [_attribute(study, prompts.select(batch.tolist())) for batch in batches]
@@ -73,7 +73,7 @@ def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
 
 
 def _attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
-    """As `attribute`, all prompts at once."""
+    """As `attribute`, with all prompts at once."""
     layers = range(study.model.n_layers)
     names = [f"blocks.{layer}.{part}" for layer in layers for part in ("attn.hook_z", "hook_attn_out", "hook_mlp_out")]
     names += [attention_scale(layer) for layer in layers if study.model.normalises_attention]
@@ -112,10 +112,10 @@ def _factor(model: Model, layer: int, at_end: Mapping[str, Tensor]) -> Float[Ten
 
 
 def _require_sums(model: Model, at_end: Mapping[str, Tensor], factors: Sequence[Tensor]) -> None:
-    """NonlinearReadoutError unless each layer's heads and output bias sum to what its attention adds to the stream.
+    """Raises NonlinearReadoutError unless each layer's heads and output bias sum to what its attention adds to the stream.
 
     The tolerance is the square root of the dtype's rounding error. The check in `measure`, over all components together,
-    would miss an error here, because what the heads lack would count as bias.
+    would miss an error here, because whatever the heads lack would count as bias.
     """
     tolerance = torch.finfo(model.dtype).eps ** 0.5
     for layer, factor in enumerate(factors):

@@ -1,8 +1,7 @@
-"""19 Fresh prompts: what the circuit keeps on prompts that are drawn anew, for the published values of C16 and C30.
+"""19 Fresh prompts: the circuit alone on newly drawn prompts, for the published values of C16 and C30.
 
 C16's text measures faithfulness with three prompt seeds, C30's on samples of a pool three times the evaluation size. Every draw
-is of the evaluation split, so no prompt of a circuit's discovery and no held-out prompt is among them. A prompt that several
-draws hold is run once.
+comes from the evaluation split, so it has no discovery and no held-out prompts. A prompt in several draws is run once.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ POOL = "pool"
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a pool of no samples."""
+    """Raises UserError for a pool of no samples."""
     require_count(settings, "fresh_prompts", "pool_factor")
 
 
 def measure(study: Study) -> dict[str, Any]:
     """D and the logit difference of the circuit alone (mean per template and position) on every distinct fresh prompt.
 
-    `draws` says which rows each draw holds: one of `size` prompts for every seed, and the pool of `pool_factor` times as many.
+    `draws` has the rows of each draw: one of `size` prompts for every seed, and the pool of `pool_factor` times as many.
     """
     examples, draws, unavailable = _drawn(study)
     size = study.prompts.splits.count(SPLIT)
@@ -44,7 +43,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def pairs(study: Study) -> dict[str, int]:
-    """What `run.py doctor` counts: two variants of every distinct fresh prompt."""
+    """The work that `run.py doctor` counts: two variants of every distinct fresh prompt."""
     return {"circuits": 2 * len(_drawn(study)[0])}
 
 
@@ -70,7 +69,7 @@ def _drawn(study: Study) -> tuple[list[Example], dict[str, list[int]], dict[str,
 
 
 def _draw(study: Study, n_prompts: int, seed: int) -> Sequence[Example]:
-    """`n_prompts` distinct prompts. UserError if the task cannot draw so many."""
+    """`n_prompts` distinct prompts. Raises UserError if the task cannot draw so many."""
     if study.task.given is not None:
         raise UserError(f"the prompts of task {study.task.name} are given, so none can be drawn anew")
     return prompt_sets.draw_examples(study.task, {SPLIT: n_prompts}, seed)[SPLIT]

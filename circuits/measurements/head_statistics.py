@@ -1,4 +1,4 @@
-"""26 Head statistics: how large, how variable, of what rank and how predictable each head's output is at the last position."""
+"""26 Head statistics: size, variability, rank and predictability of each head's output at the last position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPENDS_ON_CIRCUIT = False
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for settings that leave nothing to cross-validate."""
+    """Raises UserError for settings that leave nothing to cross-validate."""
     own = settings["head_statistics"]
     if own["folds"] < 2:
         raise UserError(f"measurement.head_statistics.folds={own['folds']} leaves nothing out; use at least 2")
@@ -33,8 +33,8 @@ def measure(study: Study) -> dict[str, Any]:
     """Output norms per prompt, moments of the end-position head output z, its centred singular values, and the share of
     its variance that the stream entering the layer does not predict.
 
-    z is the folded model's: the constant c = b_V + b_LN W_V that a head gives whatever it reads is in the layer's output
-    bias. It is left out of `output_norm`, `discovery_norm` and `mean`, is part of `output_norm_raw`, and moves nothing else.
+    z is that of the folded model: the constant c = b_V + b_LN W_V that a head outputs whatever it reads is in the layer's output
+    bias. `output_norm`, `discovery_norm` and `mean` exclude it, `output_norm_raw` includes it, and nothing else depends on it.
     """
     end_z = end_outputs(study, study.prompts)
     rows = study.prompts.rows_of("evaluation")
@@ -67,22 +67,22 @@ def _at_end(study: Study, prompts: PromptSet, hook: str) -> list[Float[Tensor, "
 
 
 def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt head"]:
-    """||z W_O||: the length of what each head adds to the residual stream at the last position, but for its constant.
+    """||z W_O||: the norm of what each head adds to the residual stream at the last position, without its constant.
 
-    Where a norm stands between, its gain and its scale in this run are part of it.
+    If a norm lies in between, its gain and its scale in this run are included.
     """
     return _norms(study, prompts, end_outputs(study, prompts)).numpy()
 
 
 def mlp_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt layer"]:
-    """The length of what each MLP adds to the residual stream at the last position."""
+    """The norm of what each MLP adds to the residual stream at the last position."""
     return torch.stack([written.norm(dim=1) for written in _at_end(study, prompts, "hook_mlp_out")], 1).numpy()
 
 
 def _norms(
     study: Study, prompts: PromptSet, end_z: Float[Tensor, "prompt head d_head"]
 ) -> Float[Tensor, "prompt head"]:
-    """Head by head: what all of them write together would be [prompt, head, d_model]."""
+    """Norms computed head by head, since all outputs together would be [prompt, head, d_model]."""
     model, factors = study.model, [torch.ones(())] * study.model.n_layers
     if model.normalises_attention:
         scales = _at_end(study, prompts, "ln1_post.hook_scale")
@@ -99,8 +99,8 @@ def prediction_errors(
 ) -> dict[str, list[float | None] | str | None]:
     """`prediction_error_ratio` [H], and in `prediction_error_unavailable` why there is none (None if there is).
 
-    The ratio is small for a head whose output the stream at the last position already foretells, and about 1 for one that
-    brings something new from elsewhere (the residual of predictive coding, Rao & Ballard 1999, with a linear predictor).
+    The ratio is small for a head whose output can be predicted from the stream at the last position, and about 1 for a head
+    that brings new information (the residual of predictive coding, Rao & Ballard 1999, with a linear predictor).
     """
     settings = study.settings["head_statistics"]
     clusters = np.array(prompts.clusters)
@@ -129,14 +129,14 @@ def unpredicted_share(
     clusters: Shaped[np.ndarray, " prompt"],
     settings: Mapping[str, Any],
 ) -> list[float | None]:
-    """1 - R^2 of each head's z predicted from `stream` by ridge regression, all components together.
+    """1 - R^2 of each head's z predicted from `stream` by ridge regression, over all components together:
 
         sum (z - predicted z)^2 / sum (z - mean z)^2
 
-    Each prompt is predicted by a regression on prompts of other clusters, so the ratio is not clipped: noise exceeds 1. The
-    penalty of every component is the best of `penalties` by leave-one-out on those other prompts, in units of the stream's
-    mean variance, which leaves the ratio the same for a rotated or rescaled stream. What has an SD of at most `constant` of
-    its root mean square varies by rounding alone: such a stream predicts nothing, and such a head gets None.
+    Each prompt is predicted by a regression on prompts of other clusters. The ratio is not clipped and exceeds 1 for noise. The
+    penalty of every component is the best of `penalties` by leave-one-out on those other prompts. Penalties are in units of the
+    stream's mean variance, so rotating or rescaling the stream does not change the ratio. Values whose SD is at most `constant`
+    times their root mean square vary by rounding only: such a stream predicts nothing, and such a head gets None.
     """
     from sklearn.linear_model import RidgeCV  # imported here: scikit-learn takes a while
     from sklearn.model_selection import GroupKFold, cross_val_predict
@@ -158,7 +158,7 @@ def unpredicted_share(
 def _centre(
     values: Float[np.ndarray, "prompt ..."], axes: tuple[int, ...], constant: float
 ) -> tuple[Float[np.ndarray, "prompt ..."], Bool[np.ndarray, "*rest"]]:
-    """The values minus their mean over prompts; whether their variance over `axes` is more than rounding."""
+    """(values minus their mean over prompts, whether their variance over `axes` exceeds rounding)."""
     centred = values - values.mean(0)
     varies = np.square(centred).sum(axes) > constant**2 * np.square(values).sum(axes)
     return centred, np.asarray(varies)

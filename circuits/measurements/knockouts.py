@@ -1,4 +1,4 @@
-"""21 Knock-outs: what each single head is worth to the intact model."""
+"""21 Knock-outs: the effect of ablating each single head in the intact model."""
 
 from __future__ import annotations
 

@@ -1,20 +1,20 @@
 """10 Local learning coefficient of every head: how tightly the task's loss constrains the head's own weights.
 
-The weight- and data-refined LLC of Wang et al. 2024: SGLD over one head's W_Q, W_K, W_V and W_O slices, everything else
-of the model fixed, with the task's own loss L_n, the mean over n evaluation prompts of -log P(answers | clean prompt).
-A head that the task does not need leaves this loss flat in all directions, and its LLC is near 0; a head that it needs
-is constrained. So a HIGHER score makes a head the likelier member of the circuit.
+This is the weight- and data-refined LLC of Wang et al. 2024: SGLD over one head's W_Q, W_K, W_V and W_O slices with the rest
+of the model fixed. The loss L_n is the task's own, the mean over n evaluation prompts of -log P(answers | clean prompt). If the
+task does not need a head, this loss is flat in all directions and the head's LLC is near 0; a head that it needs is
+constrained. So a HIGHER score makes a head a likelier member of the circuit.
 
-Weights are the bridge's (norms folded in, writers centred) and biases stay fixed. Under grouped-query attention W_K and
-W_V belong to a group of heads: they are perturbed for the whole group, once for each of its query heads. Displacements
-are in units of the root mean square of each kind of matrix over the whole model, as W_Q and W_O may differ in scale;
-gamma = 4 lets every weight move by about half that size. Units and gamma are the same for all heads, which keeps them
-comparable; gamma is the smallest of a grid at which nearly all heads' chains mix. It is large against most curvatures,
-so a score is well below half the number of parameters: it counts the directions that the loss constrains on that scale.
+Weights are those of the bridge (norms folded in, writers centred), and biases stay fixed. Under grouped-query attention W_K and
+W_V belong to a group of heads: they are perturbed for the whole group, once for each of its query heads. Displacements are in
+units of the root mean square of each kind of matrix over the whole model, because W_Q and W_O may differ in scale; gamma = 4
+lets every weight move by about half that size. Units and gamma are the same for all heads, so that scores are comparable. gamma
+is the smallest of a grid at which nearly all heads' chains mix. It is large compared with most curvatures, so a score is well
+below half the number of parameters: it counts the directions that the loss constrains on that scale.
 
-All heads of a layer and all their chains run together, each chain with its own head perturbed, from the layer's intact
-input onwards: what comes before does not depend on the weights that move. Where the engine is the fused one, that is
-computed from the weights (`circuits.engine.displaced_layer`), otherwise by the model's own blocks.
+All heads of a layer and all their chains run together from the layer's intact input onwards, each chain with its own head
+perturbed, since earlier layers do not depend on the perturbed weights. The fused engine computes this from the weights
+(`circuits.engine.displaced_layer`), other engines run the model's own blocks.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ DEPENDS_ON_CIRCUIT = False  # unless only some heads are sampled: see `depends_o
 NOT_SAMPLED = CoefficientEstimate(None, None, (), None, None, None, None, None, (), "not_sampled")
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PER_HEAD = tuple("standard_error chains r_hat effective_samples drift step_size acceptance reason trace".split())
-PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
+PASSES = 2  # forward and backward, for the row count of the progress bar
 
 
 class UnfaithfulReplayError(UnsupportedArchitectureError):
@@ -59,7 +59,7 @@ class UnfaithfulReplayError(UnsupportedArchitectureError):
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for settings that cannot sample a posterior."""
+    """Raises UserError for settings that cannot sample a posterior."""
     own = settings["llc"]
     require_count(settings, "llc", "most_heads")
     if not own["gammas"]:
@@ -70,14 +70,15 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def depends_on_circuit(settings: Mapping[str, Any], heads: int) -> bool:
-    """True if not all of a model's heads are sampled: the claim then chooses which."""
+    """True if not all of a model's heads are sampled, since the claim then determines which are."""
     return heads > settings["llc"]["most_heads"]
 
 
 def sampled_heads(study: Study) -> tuple[Node, ...]:
-    """All heads up to `settings["llc"]["most_heads"]`. Above, the claim's and as many others, matched to it by layer.
+    """All heads of a model with up to `settings["llc"]["most_heads"]`; of a larger one, the claim's and as many others.
 
-    Half of them are the claim's at most, drawn if there are more. Sorted; the draw depends on the claim and llc.seed alone.
+    The others match the claim's by layer. At most half of the sampled heads are the claim's, drawn at random if it has more. The
+    result is sorted; the draw depends only on the claim and llc.seed.
     """
     heads, most = study.model.heads, require_count(study.settings, "llc", "most_heads")
     if not depends_on_circuit(study.settings, len(heads)):
@@ -96,7 +97,7 @@ def sampled_heads(study: Study) -> tuple[Node, ...]:
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """LLC of every head with what its chains say about it; null with a reason where they do not support one."""
+    """LLC of every head with the diagnostics of its chains; null with a reason if the chains do not support an estimate."""
     settings = study.settings["llc"]
     gammas, share = [float(gamma) for gamma in settings["gammas"]], float(settings["share"])
     check(study.settings)
@@ -111,7 +112,7 @@ def measure(study: Study) -> dict[str, Any]:
         for losses in layers:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
         posteriors = _posteriors(study, layers, chosen, at_minimum, sampling)
-        evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws  # further pilot runs are not foreseen
+        evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws  # without further pilot runs
         study.progress.expect(PASSES * len(chosen) * sampling.chains * sampling.batch * evaluations)
         run = _side_by_side(layers)
         sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share, run)
@@ -136,7 +137,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
-    """How to run a function for every layer: in parallel unless that puts hooks on the model's own modules."""
+    """How to run a function for every layer: in parallel, unless it needs hooks on the model's own modules."""
     if not all(losses.fused for losses in layers):
         return map
     return lambda work, items: run_parallel(lambda item: [work(item)], items, layers[0].model.device)
@@ -149,7 +150,7 @@ def _posteriors(
     at_minimum: Float[Tensor, " prompt"],
     sampling: Sampling,
 ) -> list[Posterior]:
-    """The chosen heads of each layer, as many together as fit one forward pass."""
+    """Posteriors of the chosen heads of each layer, with as many heads in each as fit one forward pass."""
     together = max(1, study.engine.rows_per_forward // (sampling.chains * sampling.batch))
     by_layer = {losses.layer: [node.index for node in chosen if node.layer == losses.layer] for losses in layers}
     groups = [
@@ -164,9 +165,9 @@ def _posteriors(
 
 
 def _reliability(estimates: list[CoefficientEstimate]) -> float | None:
-    """1 - mean squared standard error / variance of the scores over heads: the share of that variance that is not noise.
+    """Reliability: 1 - mean squared standard error / variance of the scores over heads, the share that is not noise.
 
-    None with fewer than two scores or if all are equal.
+    None for fewer than two scores, or if all are equal.
     """
     scored = [
         (each.llc, each.standard_error)
@@ -184,14 +185,14 @@ def matrix_units(model: Model) -> tuple[float, float, float, float]:
 
 
 def answer_loss(logits: Float[Tensor, "row vocabulary"], answers: Int[Tensor, "row answer"]) -> Float[Tensor, " row"]:
-    """-log of the summed probability of a prompt's answers, in nats, from the logits at its end, in float32 at least."""
+    """-log of the summed probability of each prompt's answers, in nats, from the logits at its end, in float32 at least."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     right = gather(logits, answers).nan_to_num(nan=float("-inf"))
     return torch.logsumexp(logits, 1) - torch.logsumexp(right, 1)
 
 
 class LayerLosses:
-    """The answer loss on a task's prompts with heads of one layer displaced, each chain its own.
+    """The answer loss on a task's prompts with heads of one layer displaced, one head per chain.
 
     A displacement is [W_Q, W_K, W_V (each d_model x d_head), W_O (d_head x d_model)] flattened, in `units`.
     """
@@ -199,7 +200,7 @@ class LayerLosses:
     def __init__(self, study: Study, prompts: PromptSet, layer: int, units: tuple[float, ...]) -> None:
         self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
         self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
-        # there if the engine has proved that they give the model's numbers
+        # present if the engine has proved that the decoder gives the model's numbers
         weights = getattr(study.engine, "decoder", None)
         if weights is not None and weights.is_plain and weights.can_run(int(prompts.end.max()) + 1):
             self._upper = FusedLayers(study, prompts, layer, weights)
@@ -208,7 +209,7 @@ class LayerLosses:
 
     @property
     def fused(self) -> bool:
-        """True if the losses come from the weights alone, without hooks on the model's own modules."""
+        """True if the losses are computed from the weights, without hooks on the model's own modules."""
         return isinstance(self._upper, FusedLayers)
 
     @property
@@ -232,7 +233,7 @@ class LayerLosses:
         return answer_loss(logits, self.prompts.answers[rows.flatten().cpu()]).reshape(rows.shape)
 
     def matrices(self, displacement: Float[Tensor, "chain parameter"]) -> dict[str, Float[Tensor, "chain from to"]]:
-        """What is added to each matrix of the head, in the weights' own units."""
+        """The change of each matrix of the head, in the weights' own units."""
         cfg = self.model.bridge.cfg
         shapes = ((cfg.d_model, cfg.d_head),) * 3 + ((cfg.d_head, cfg.d_model),)
         parts = displacement.to(self.model.dtype).chunk(len(MATRICES), dim=1)
@@ -241,14 +242,14 @@ class LayerLosses:
 
     @torch.no_grad()
     def require_faithful(self, at_minimum: Float[Tensor, " prompt"], tolerance: float) -> None:
-        """UnfaithfulReplayError unless the upper layers alone give the model's own losses within `tolerance` nats."""
+        """Raises UnfaithfulReplayError unless the upper layers alone give the model's losses within `tolerance` nats."""
         nothing = self.matrices(at_minimum.new_zeros(1, self.n_parameters))
         parts = torch.arange(len(self.prompts), device=self.model.device).split(self._rows_at_once)
         try:
             logits = [self._upper.logits(nothing, part[None], part.new_zeros(1)) for part in parts]
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # of shapes: a block is handed something that depends on the number of rows
+        except RuntimeError as error:  # a shape mismatch: some argument of a block depends on the number of rows
             raise UnfaithfulReplayError(
                 f"layers {self.layer} and up of {self.model.name} cannot be run alone, as they are handed what is made for one "
                 "number of prompts (ALiBi's distances, for one), so leave 10 out"
@@ -278,7 +279,7 @@ class FusedLayers:
 
 
 class ReplayedLayers:
-    """The same by the model's own blocks, with hooks that displace the heads."""
+    """As `FusedLayers`, but computed by the model's own blocks with hooks that displace the heads."""
 
     def __init__(self, study: Study, prompts: PromptSet, layer: int) -> None:
         self.model, self.prompts, self.layer = study.model, prompts, layer
@@ -309,9 +310,9 @@ def _displace(
     inputs: Float[Tensor, "chain row position d_model"],
     heads: Int[Tensor, " chain"],
 ) -> dict[str, Callable[[Tensor, Any], Tensor | None]]:
-    """Hooks of one attention layer, {hook: function}, that turn each chain's head into the one of changed weights.
+    """Hooks of one attention layer, {hook: function}, that give each chain's head its changed weights.
 
-    Exact for a change of any size: q, k and v gain x W', and the output gains z W_O', z being the changed head's own.
+    They are exact for a change of any size: x W' is added to q, k and v, and z W_O' to the output, with z of the changed head.
     """
     n_rows = inputs.shape[1]
     head = heads.repeat_interleave(n_rows)
@@ -344,8 +345,8 @@ def _displace(
 class UpperLayers:
     """A model's blocks from `layer` on, its final norm and its unembedding, as a function of the residual stream.
 
-    TransformerBridge always runs every block. What each block is handed besides the residual stream (mask, positions)
-    is recorded on one prompt: it depends on the prompts' padded length alone, as padding comes last.
+    TransformerBridge always runs every block, so this class runs the upper blocks itself. Their other arguments (mask,
+    positions) are recorded on one prompt; since padding comes last, they depend only on the prompts' padded length.
     """
 
     def __init__(self, model: Model, layer: int, tokens: Int[Tensor, "1 position"]) -> None:

@@ -1,4 +1,4 @@
-"""04 Logit lens: what the model would answer if it stopped after each layer.
+"""04 Logit lens: what the model would answer after each layer.
 
 The residual stream at the last position goes through the model's own final norm and unembedding (nostalgebraist 2020),
 so the last row is the model's actual prediction.
@@ -55,9 +55,9 @@ class Lens:
 
 @torch.no_grad()
 def lens(study: Study, prompts: PromptSet, base: Base = "clean") -> Lens:
-    """The logit lens at the last position of one of the two runs: entering each layer, and after the last.
+    """The logit lens at the last position of one of the two runs, on the stream entering each layer and after the last.
 
-    As many prompts at a time as the engine has room for logits of.
+    It takes as many prompts at a time as the engine has room for logits.
     """
     rows = memory.balanced(len(prompts), study.engine.room // study.engine.shape.logits_row)
     parts = [_lens(study, prompts.select(list(range(len(prompts)))[part]), base) for part in rows]
@@ -70,7 +70,7 @@ def lens(study: Study, prompts: PromptSet, base: Base = "clean") -> Lens:
 
 
 def _lens(study: Study, prompts: PromptSet, base: Base) -> Lens:
-    """As `lens`, all prompts at once; the logits of one layer at a time."""
+    """As `lens`, with all prompts at once and the logits of one layer at a time."""
     names, logits, scores = _stream_names(study), torch.empty(0), []
     at_end = study.engine.at_end(prompts, base, names)
     for name in names:
@@ -83,7 +83,7 @@ def _lens(study: Study, prompts: PromptSet, base: Base) -> Lens:
 
 @torch.no_grad()
 def by_position(study: Study) -> dict[str, Any]:
-    """What the stream at every named position says of the prompt's answer: means over some evaluation prompts.
+    """The logit lens of the prompt's answer at every named position: means over some evaluation prompts.
 
     `logit_diff` [L+1][R] in nats and `probability` [L+1][R] of the answer, on prompts `rows`, at positions `roles` [R].
     """
@@ -104,9 +104,9 @@ def by_position(study: Study) -> dict[str, Any]:
 
 @torch.no_grad()
 def examples(study: Study) -> list[dict[str, Any]]:
-    """The classic picture for the prompts that 01 shows: every position's top token after every layer.
+    """The usual logit lens table for the prompts that 01 shows: every position's top token after every layer.
 
-    Of each prompt `tokens` [T], `top_token` [L+1][T], `top_probability` [L+1][T], `logit_diff` [L+1][T] in nats.
+    For each prompt `tokens` [T], `top_token` [L+1][T], `top_probability` [L+1][T], `logit_diff` [L+1][T] in nats.
     """
     shown = []
     for row in range(min(EXAMPLES, len(study.prompts))):
@@ -127,7 +127,7 @@ def examples(study: Study) -> list[dict[str, Any]]:
 
 
 def _names(study: Study, ids: Int[Tensor, " token"]) -> list[str]:
-    """Tokens as text. `<id 50300>` for an id that the tokenizer does not have: an unembedding may be padded past it."""
+    """Tokens as text; `<id 50300>` for an id that the tokenizer lacks, since an unembedding may be padded."""
     numbers = ids.tolist()
     tokens = study.model.tokenizer.convert_ids_to_tokens(numbers)
     return [f"<id {number}>" if token is None else token for number, token in zip(numbers, tokens, strict=True)]
@@ -156,7 +156,7 @@ def emergence(rank: np.ndarray) -> list[int | None]:
 
 
 def settling(logit_diff: Float[np.ndarray, "layer prompt"]) -> list[int | None]:
-    """First layer from which on the answer's logit is above the foil's for good; None if it is not so at the end."""
+    """First layer from which on the answer's logit stays above the foil's; None if it is not above at the end."""
     return _after_last(logit_diff <= 0)
 
 

@@ -1,24 +1,24 @@
-"""05 Mediation: how much of the corruption's effect passes through each head, around it, and where it goes from there.
+"""05 Mediation: how much of the corruption's effect passes through each head or around it, and where it goes from there.
 
 The treatment is the corruption of the prompt (x = clean or corrupted), the mediator is one head's output M at all
-positions, the outcome Y is the logit difference. Every term is a logit difference of a model that was run, with the
-mediator held at the value it takes under the other treatment (Pearl 2001; Vig et al. 2020):
+positions, the outcome Y is the logit difference. Every term is the logit difference of an actual run, in which the mediator
+may be held at its value under the other treatment (Pearl 2001; Vig et al. 2020):
 
     total             Y(clean, M(clean)) - Y(corrupted, M(corrupted))
     natural direct    Y(clean, M(clean)) - Y(corrupted, M(clean))
     natural indirect  Y(clean, M(clean)) - Y(clean, M(corrupted))
 
-Direct and indirect effect add up to the total only where treatment and mediator do not interact, which is not assumed
-here: `interaction` is the total less both.
+Direct and indirect effect sum to the total only if treatment and mediator do not interact. This is not assumed:
+`interaction` is the total minus both.
 
-What passes through the head is mediated again, by all that comes after it. With the head at its corrupted value and the
-rest of the prompt clean, the two ways to the answer are opened one at a time:
+What passes through the head is mediated again by all later components. With the head at its corrupted value and the rest of
+the prompt clean, the two ways to the answer are opened one at a time:
 
     direct path       only the logits see the corrupted head; every later component keeps its clean output
     downstream        every later component sees the corrupted head; the logits see its clean output
 
-The natural indirect effect is the necessity (noising) of 02 by definition; what is new here is the natural direct effect
-and where the indirect one goes.
+The natural indirect effect equals the necessity (noising) of 02 by definition. New here are the natural direct effect and the
+split of the indirect one.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ PROMPTS_AT_ONCE = 128  # bounds the activations held at once
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt effects of every head, in nats of logit difference; the two ways onward only if the settings ask for them.
+    """Per-prompt effects of every head, in nats of logit difference; the direct path and downstream only if the settings ask.
 
-    UnsupportedArchitectureError if they do and the model's heads have no direct path to the logits.
+    Raises UnsupportedArchitectureError if they ask for these and the model's heads have no direct path to the logits.
     """
     if study.settings["mediation"]["onward"]:
         _require_direct_paths(study)
@@ -64,7 +64,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def _require_direct_paths(study: Study) -> None:
-    """UnsupportedArchitectureError unless a head adds z W_O to the stream and the logits are linear in its final norm."""
+    """Raises UnsupportedArchitectureError unless a head adds z W_O to the stream and logits are linear in the final norm."""
     model = study.model
     if not has_direct_paths(model):
         what = "what its heads write" if model.normalises_attention else "no heads but bounds its logits"
@@ -76,19 +76,19 @@ def _require_direct_paths(study: Study) -> None:
 
 @torch.no_grad()
 def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
-    """Logit difference of the clean run when the final norm alone sees each head's corrupted output.
+    """Logit difference of the clean run when only the final norm sees each head's corrupted output.
 
-    Only the last position of the final stream changes, so the stream is changed there and read out again.
+    Only the last position of the final stream matters, so the stream is changed there and read out again.
     """
     prompts = study.prompts
     batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
     moved = torch.cat([_moved(study, batch.tolist()) for batch in batches])
-    # the final norm is read along the answer direction alone; the unembedding's bias is the same in every run
+    # only the answer direction is read from the final norm; the unembedding's bias is the same in every run
     return (patch_heads(study, in_logits=True).clean[:, None] + moved.numpy()).astype(np.float32)
 
 
 def _moved(study: Study, rows: list[int]) -> Float[Tensor, "prompt head"]:
-    """How far each head's corrupted output moves the logit difference when the final norm alone sees it."""
+    """How much each head's corrupted output changes the logit difference when only the final norm sees it."""
     model, prompts = study.model, study.prompts.select(rows)
     layers = range(model.n_layers)
     names = tuple(f"blocks.{layer}.attn.hook_z" for layer in layers)
@@ -108,7 +108,7 @@ def _moved(study: Study, rows: list[int]) -> Float[Tensor, "prompt head"]:
 def _logit_difference_of(
     study: Study, stream: Float[Tensor, "prompt head d_model"], direction: Float[Tensor, "prompt d_model"]
 ) -> Float[Tensor, "prompt head"]:
-    """Logit difference, but for the unembedding's bias, of a stream at the last position."""
+    """Logit difference of a stream at the last position, without the unembedding's bias."""
     normed = study.model.bridge.ln_final(stream.to(study.model.device)).to(direction)
     return einsum(normed, direction, "prompt head d, prompt d -> prompt head")
 

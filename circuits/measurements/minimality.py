@@ -1,18 +1,18 @@
 """22 Minimality: what the circuit loses without each of its nodes (heads, and MLPs if it claims any), and what it leaves out.
 
-Three parts: each head alone, each role, and each head beside its backups (here); groups of claimed heads taken out of circuit
-and model (`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
+It has three parts: each head alone, each role, and each head without its backups (here); groups of claimed heads ablated in
+circuit and model (`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
-the node), which is near zero for a head that another one backs up. Minimality as Wang et al. 2022 define it (section 4.3)
-therefore asks for some set K of other circuit heads such that the head v counts once K is taken out:
+the node), which is near zero for a head with a backup. Minimality as Wang et al. 2022 define it (section 4.3) therefore asks
+for a set K of other circuit heads such that the head v counts once K is taken out:
 
     score(v) = max over K of |F(C \\ K) - F(C \\ (K u {v}))|,     at least 1 % of F of the whole model
 
-K is empty, or a layer of the claim, all of it from a layer on or all of it, each without v, or grown greedily: starting empty,
-the head that most raises the score is added. No role is a K, since a claim must not choose by its labels beside what its heads
-are judged. A maximum over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the
-scored ones.
+The candidates for K are: the empty set; a layer of the claim, all its layers from one on, or the whole claim, each without v;
+and a greedy set, which starts empty and adds the head that raises the score most. Roles are not candidates, since a claim must
+not influence its own test through its labels. A maximum over many sets is biased upwards, so K is chosen on discovery prompts
+and its effect is measured on the scored ones.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RECIPES = (
 
 @dataclass(frozen=True)
 class ContextSet:
-    """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
+    """The set K without which head v, the `node`, counts most: its kind, and F(C \\ K) - F(C \\ (K u v)) in nats."""
 
     node: Node
     beside: Heads
@@ -62,7 +62,7 @@ class ContextSet:
 
 @dataclass
 class HeadLosses:
-    """What the circuit loses when a head goes, beside others that are gone already; `sets` are of the whole model's heads."""
+    """What the circuit loses with a head after other heads were removed; `sets` are sets of the whole model's heads."""
 
     sets: HeadSets
     outside: Heads
@@ -76,11 +76,11 @@ class HeadLosses:
         self.sets.run(self.outside | heads for heads in removed)
 
     def left(self, removed: Heads) -> Float[np.ndarray, " prompt"]:
-        """F(C \\ K) per prompt, the set having been run."""
+        """F(C \\ K) per prompt; the set must have been run."""
         return self.sets.without(self.outside | removed)
 
     def of(self, node: Node, beside: Heads) -> Float[np.ndarray, " prompt"]:
-        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets having been run."""
+        """F(C \\ K) - F(C \\ (K u {node})) per prompt; both sets must have been run."""
         return self.left(beside) - self.left(beside | {node})
 
     def mean(self, node: Node, beside: Heads) -> float:
@@ -88,7 +88,7 @@ class HeadLosses:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a number of steps or prompts that is not positive, or for a recipe that does not exist."""
+    """Raises UserError for a number of steps or prompts that is not positive, or for an unknown recipe."""
     for section, names in POSITIVE.items():
         for name in names:
             require_count(settings, section, name)
@@ -100,7 +100,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
+    """Per-prompt loss for each head and role of the circuit, and for each head without the set that shows it best."""
     chosen = choose(study)
     circuit, alone = study.claim, frozenset[Node]()
     by_name = partial(recipes, study)
@@ -153,7 +153,7 @@ def choose(study: Study) -> list[ContextSet]:
 
 
 def label_free(claimed: Iterable[Node]) -> dict[str, Heads]:
-    """The sets that K is made of whatever the roles are called: "layer:2", "claim:0", and "suffix:2", all from layer 2 on."""
+    """The candidate sets that do not depend on role labels: "layer:2", "claim:0", and "suffix:2" (all from layer 2 on)."""
     return {
         f"{one.kind}:{min(node.layer for node in one.heads)}": one.heads
         for one in claimed_groups.declared(claimed)
@@ -162,7 +162,7 @@ def label_free(claimed: Iterable[Node]) -> dict[str, Heads]:
 
 
 def _without(node: Node, bases: Mapping[str, Heads]) -> dict[str, Heads]:
-    """Nothing, and each of `bases` without `node`; one that leaves nothing over is not a set of its own."""
+    """The empty set, and each of `bases` without `node` unless that is empty."""
     sets = {kind: heads - {node} for kind, heads in bases.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in sets.items() if beside}
 
@@ -170,8 +170,8 @@ def _without(node: Node, bases: Mapping[str, Heads]) -> dict[str, Heads]:
 def _grow(losses: HeadLosses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
-    All heads take each step together, so that a set which several heads ask for is run once. Of a claim with more heads than
-    `settings["minimality"]["greedy_heads"]`, those that cost it most alone are tried (ties to the earlier head).
+    All heads take each step together, so that a set that several heads need is run once. If a claim has more heads than
+    `settings["minimality"]["greedy_heads"]`, only those with the largest loss alone are tried (ties to the earlier head).
     """
     most, alone = require_count(study.settings, "minimality", "greedy_heads"), frozenset[Node]()
     circuit = set(sorted(study.claim.nodes, key=lambda node: (-abs(losses.mean(node, alone)), node))[:most])

@@ -3,21 +3,21 @@
 Optimal causation entropy (Sun, Taylor & Bollt 2015) on the intact runs of the evaluation split: X_j is the direct
 logit attribution of head j at the last position (03), Y the logit difference, both per prompt.
 
-With the final norm's scale frozen, Y is exactly the sum of the attributions of all heads, MLPs, embedding and biases,
-so what is estimated is a division of variance, not an unknown mechanism: what is not a head acts as noise, and in the
-Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / unexplained variance of Y). Where
-heads explain nearly everything that ratio has no bound, so `target_noise`, a share of the variance of Y, always counts as
-unexplained. Three things follow:
+With the final norm's scale frozen, Y is exactly the sum of the attributions of all heads, MLPs, embedding and biases. So the
+measurement partitions variance and does not estimate an unknown mechanism: whatever is not a head acts as noise, and in the
+Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / unexplained variance of Y). If heads
+explain nearly everything, that ratio is unbounded, so `target_noise`, a share of the variance of Y, always counts as
+unexplained. This has three consequences:
 
-- a head that acts through other heads alone has no X_j of its own and scores about 0, however much it matters;
-- so does a head that pushes every prompt equally: information is about differences between prompts;
+- a head that acts only through other heads has no X_j of its own and scores about 0, however much it matters;
+- so does a head that affects every prompt equally, since information is about differences between prompts;
 - of heads that write the same, one is selected and the others score 0 (`marginal` has them all).
 
-The score of a head is I(X_j; Y | the selected heads but j), in nats, bias removed. Heads that are not selected get a
-score too. A head whose attribution does not vary scores exactly 0 and is listed in `constant`.
+The score of a head is I(X_j; Y | the selected heads without j), in nats, with the bias removed. Heads that are not selected get
+a score too. A head whose attribution does not vary scores exactly 0 and is listed in `constant`.
 
-Stability: the Gaussian selection refitted on bootstrap resamples of the prompt clusters. A resample holds 63 % of the
-clusters, unequally often, so weak heads are selected less often than in the full data.
+Stability: the Gaussian selection is refitted on bootstrap resamples of the prompt clusters. A resample has 63 % of the
+clusters, with unequal counts, so weak heads are selected less often than in the full data.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ DEPENDS_ON_CIRCUIT = False
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for permutations too few to reach alpha, prompts too few for neighbours, or a number that has to be positive."""
+    """Raises UserError for too few permutations to reach alpha, too few prompts for the neighbours, or a number that is not
+    positive."""
     own = settings["ocse"]
     if not 0 < own["alpha"] < 1:
         raise UserError(f"measurement.ocse.alpha={own['alpha']} is no level; use a number between 0 and 1")
@@ -81,11 +82,11 @@ def check(settings: Mapping[str, Any]) -> None:
 def measure(study: Study) -> dict[str, Any]:
     """Score, marginal information and selection by both estimators, and the stability of the Gaussian one.
 
-    NonlinearReadoutError where the logit difference is no sum over heads.
+    Raises NonlinearReadoutError if the logit difference is not a sum over components.
     """
     require_linear(study.model)
     settings = study.settings["ocse"]
-    prompts = study.prompts.select(study.subset(len(study.prompts)))  # by id, so that their order does not matter
+    prompts = study.prompts.select(study.subset(len(study.prompts)))  # sorted by id: their order does not matter
     features = attribute(study, prompts)["attribution"].numpy().astype(float)
     target = study.run(Sweep((Variant("clean"),)), prompts, in_logits=True).row("clean").astype(float)
     _require_usable(target, settings)
@@ -113,7 +114,7 @@ def gaussian(
     prompts: PromptSet,
     settings: Mapping[str, Any],
 ) -> Gaussian:
-    """The Gaussian estimator on the prompts as they are."""
+    """The Gaussian estimator on the prompts without resampling."""
     orders = exchangeable_orders(prompts.clusters, settings["permutations"], settings["seed"])
     return Gaussian(features, target, np.ones(len(target)), orders, **_gaussian_settings(settings))
 
@@ -126,8 +127,8 @@ def nearest_neighbour(
 ) -> NearestNeighbour:
     """The nearest-neighbour estimator, with fewer permutations because each costs a search.
 
-    It takes the first `most_prompts` prompts, which is a draw, as they stand in the order of their hashes: its time and memory
-    grow with the square of their number.
+    It takes only the first `most_prompts` prompts, because its time and memory grow with the square of their number. They are a
+    random sample, since prompts are in the order of their hashes.
     """
     own = settings["nearest_neighbour"]
     taken = min(len(prompts), own["most_prompts"])
@@ -199,7 +200,7 @@ def _explained_variance(features: np.ndarray, target: np.ndarray) -> float:
 
 
 def _jaccard(first: set[int], second: set[int]) -> float:
-    """Shared over all; two empty selections agree."""
+    """Jaccard index; 1 for two empty selections."""
     return len(first & second) / len(first | second) if first | second else 1.0
 
 
@@ -213,7 +214,7 @@ def _gaussian_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_usable(target: np.ndarray, settings: Mapping[str, Any]) -> None:
-    """UserError if there are too few prompts for either estimator, or nothing to explain."""
+    """Raises UserError if there are too few prompts for either estimator, or nothing to explain."""
     needed = 2 + max(settings["residual_freedom"] + 1, settings["nearest_neighbour"]["neighbours"])
     if len(target) < needed:
         raise UserError(

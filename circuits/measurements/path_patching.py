@@ -1,18 +1,18 @@
 """28 Path patching: what passes along each edge between the circuit's heads, and the circuit scored edge by edge.
 
-An edge is the direct path from a head to another head's query, key or value input or to the logits: through the residual
-stream and nothing else (Goldowsky-Dill et al. 2023; the direct paths of Wang et al. 2022, section 3.1, go through MLPs too,
-which here are nodes of their own). With D and C the clean and the corrupted logit difference,
+An edge is the direct path, only through the residual stream, from a head to another head's query, key or value input or to the
+logits (Goldowsky-Dill et al. 2023; the direct paths of Wang et al. 2022, section 3.1, also pass through MLPs, which are
+separate nodes here). With D and C the clean and the corrupted logit difference,
 
-    noising = D - LD(clean run in which that edge alone carries the corrupted value)
-    denoising = LD(corrupted run in which that edge alone carries the clean value) - C
+    noising = D - LD(clean run in which only that edge carries the corrupted value)
+    denoising = LD(corrupted run in which only that edge carries the clean value) - C
 
 Under grouped-query attention the receiver of a key or value edge is a key-value group, which all its query heads share.
 
-The claimed circuit is a graph too: its heads, all MLPs and the embedding. Node-wise, every edge between them is kept;
-edge-wise, an edge from one of its heads to another or to the logits is kept only if its noising effect on the discovery
-prompts is at least `edge_share` of the mean D in size. Every other edge carries what its writer gives under the recipe. With
-F the logit difference that is left, and F_empty that with all heads ablated, normalised faithfulness is
+The claimed circuit is also a graph: its heads, all MLPs and the embedding. Node-wise, every edge between them is kept.
+Edge-wise, an edge from one of its heads to another or to the logits is kept only if the size of its noising effect on the
+discovery prompts is at least `edge_share` of the mean D. Every other edge carries its writer's value under the recipe. With F
+the remaining logit difference, and F_empty that with all heads ablated, normalised faithfulness is
 
     (mean F - mean F_empty) / (mean D - mean F_empty)
 """
@@ -42,7 +42,7 @@ RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError if a setting is not a number of the expected range."""
+    """Raises UserError if a setting is not a number in the expected range."""
     for name in ("prompts", "discovery_prompts", "most_edges"):
         require_count(settings, "path_patching", name)
     _edge_share(settings)
@@ -53,10 +53,10 @@ def measure(study: Study) -> dict[str, Any]:
     """Effects of every edge per prompt, and the logit difference of the edge-level circuits.
 
     Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes and
-    most_edges. Of more candidates, those with the largest attribution are patched. The others are judged by their attribution,
-    which is an approximation and bounds no effect, within its own unit: they come behind every patched edge, and one is kept
-    edge-wise if it is at least `edge_share` of the mean logit difference. `not_patched` says so, and how many they are.
-    UserError if one of them is not a number of the expected range.
+    most_edges. If there are more candidates than most_edges, those with the largest attribution are patched. The others are
+    judged by their attribution, which is an approximation and does not bound the effect: they rank after every patched edge,
+    and are kept edge-wise if their attribution is at least `edge_share` of the mean logit difference. `not_patched` reports
+    this and their number. Raises UserError if a setting is not a number in the expected range.
     """
     rows, share, sizes = (
         study.subset(require_count(study.settings, "path_patching", "prompts")),
@@ -83,7 +83,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def said(data: Mapping[str, Any]) -> str | None:
-    """What the terminal says of a result: that not every edge was patched, and what stands for the others; None if every was."""
+    """The terminal's note on a result if not every edge was patched, with the substitute for the others; None otherwise."""
     others = data["not_patched"]
     if others is None:
         return None
@@ -96,7 +96,7 @@ def said(data: Mapping[str, Any]) -> str | None:
 
 
 def candidates(study: Study) -> tuple[Edge, ...]:
-    """Edges from the circuit's heads to the inputs of its later heads and to the logits, receivers layer by layer."""
+    """Edges from the circuit's heads to the inputs of its later heads and to the logits, ordered by the receivers' layers."""
     graph, inside = study.model.graph, circuit_edges(study.claim, study.model.graph)
     readers = (*PROJECTIONS, "logits")
     return tuple(e for e in graph.edges if e in inside and e.writer.kind == "head" and e.reader.kind in readers)
@@ -107,8 +107,9 @@ def patched_and_others(
 ) -> tuple[tuple[Edge, ...], tuple[Edge, ...], Float[np.ndarray, " edge"]]:
     """(candidates that are patched one by one, the others, attribution of the others).
 
-    All are patched up to `most_edges`. Above, those of the largest |attribution| are: edge attribution patching (EAP; Syed et al.
-    2023), the gradient of the clean run on `prompts` times what noising changes, nats.
+    Up to `most_edges` candidates, all are patched. If there are more, those with the largest |attribution| are. Attribution is
+    edge attribution patching (EAP; Syed et al. 2023): the gradient of the clean run on `prompts` times the change by noising, in
+    nats.
     """
     edges, most = candidates(study), require_count(study.settings, "path_patching", "most_edges")
     if len(edges) <= most:
@@ -126,13 +127,14 @@ def patched_and_others(
 
 
 def _strongest(effect: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " edge"]:
-    """Places by |effect|, the largest first."""
+    """Indices sorted by |effect|, the largest first."""
     return np.argsort(-np.abs(effect), kind="stable")
 
 
 def _not_patched(attributed: Float[np.ndarray, " edge"], kept: Bool[np.ndarray, " edge"]) -> dict[str, Any] | None:
-    """What is known of the edges that were not patched one by one: attributions of the logit difference, in nats, whatever the
-    metric; None if all were patched."""
+    """What is known about the edges that were not patched: attributions of the logit difference, in nats whatever the metric.
+
+    None if all were patched."""
     if not len(attributed):
         return None
     return {
@@ -145,10 +147,10 @@ def _not_patched(attributed: Float[np.ndarray, " edge"], kept: Bool[np.ndarray, 
 
 
 def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:
-    """The circuit without the `pruned` of its edges.
+    """The circuit without its edges `pruned`.
 
-    What is outside it is ablated as nodes, which is the same as replacing each edge from them and cheaper. Edges are of whole
-    nodes, whatever the positions at which these are claimed.
+    Nodes outside the circuit are ablated, which is cheaper than replacing each of their edges and gives the same result. Edges
+    connect whole nodes, whatever the positions at which these are claimed.
     """
     nodes, pruned = on_parts(sorted(study.outside), recipe), tuple(pruned)
     return Variant(name, (*nodes, PathIntervention(pruned, recipe)) if pruned else nodes)
@@ -157,7 +159,7 @@ def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: st
 def faithfulness(
     clean: Float[np.ndarray, " prompt"], scored: Float[np.ndarray, " prompt"], empty: Float[np.ndarray, " prompt"]
 ) -> float | None:
-    """(mean F - mean F_empty) / (mean D - mean F_empty); None if the heads make no difference at all."""
+    """(mean F - mean F_empty) / (mean D - mean F_empty); None if the denominator is 0."""
     gap = float(clean.mean(dtype=float) - empty.mean(dtype=float))
     return float(scored.mean(dtype=float) - empty.mean(dtype=float)) / gap if gap else None
 
@@ -168,7 +170,7 @@ def faithfulness(
 def _patched(
     study: Study, edges: tuple[Edge, ...], prompts: PromptSet, base: Base
 ) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, "edge prompt"]]:
-    """Logit difference of the `base` run (D or C), and of it with one edge carrying the other run's value."""
+    """Logit difference of the `base` run (D or C), and of the same run with one edge carrying the other run's value."""
     other = CORRUPTED if base == "clean" else CLEAN
     variants = (Variant(base, base=base), *(patch_paths([edge], other, str(edge), base) for edge in edges))
     found = study.run(Sweep(variants), prompts).logit_diff.astype(float)
@@ -191,9 +193,9 @@ def _effects(study: Study, edges: tuple[Edge, ...], rows: list[int]) -> dict[str
 
 
 def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
-    """Which head sends to which input.
+    """The sending head and the receiving input of every edge.
 
-    `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that do.
+    `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that use it.
     """
     sharing = [study.model.graph.heads_of(edge.reader) for edge in edges]
     claimed = set(study.claim.heads)
@@ -253,7 +255,7 @@ def _by_split(study: Study, clean: np.ndarray, scored: dict[str, np.ndarray]) ->
 def _by_size(
     study: Study, edges: tuple[Edge, ...], order: Int[np.ndarray, " edge"], sizes: list[float], rows: list[int]
 ) -> dict[str, Any]:
-    """The circuit with only the n first of its edges in this order, n in shares of all, on the prompts `rows`."""
+    """The circuit with only its first n edges in this order, for n as shares of all edges, on the prompts `rows`."""
     counts = [round(size * len(edges)) for size in sizes]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():

@@ -1,8 +1,8 @@
 """09 Weights: what each head could read, write and move, and circuit membership predicted from that alone.
 
-Everything is computed from the processed weights (norms folded in, writers and unembedding centred); no activation enters.
-Row vectors throughout: a head adds x W_V W_O to the stream for what it reads from x, and scores a key stream y against a
-query stream x by x W_Q W_K^T y^T. Rotary embeddings act between W_Q and W_K^T and are left out: W_Q W_K^T is the score at
+Everything is computed from the processed weights (norms folded in, writers and unembedding centred), without activations.
+Vectors are row vectors: a head that attends to x adds x W_V W_O to the stream, and it scores a key stream y against a query
+stream x by x W_Q W_K^T y^T. Rotary embeddings act between W_Q and W_K^T and are left out, so W_Q W_K^T is the score at
 distance zero. Products of a head's weights have rank d_head, so norms, singular values and eigenvalues are those of
 d_head x d_head matrices: with W_V = Q R (Q orthonormal), |W_V W_O| = |R W_O| for both the spectral and the Frobenius norm.
 """
@@ -36,7 +36,7 @@ DEPENDS_ON_CIRCUIT = False
 
 
 def stored_circuits(task: Task) -> tuple[str, ...]:
-    """The tasks whose circuits the classifier may learn from."""
+    """The tasks whose circuits the classifier may be trained on."""
     return tasks.names(task.vocabulary)
 
 
@@ -72,7 +72,7 @@ class HeadWeights:
     def of(cls, model: Model) -> HeadWeights:
         """The weights of all heads of `model`.
 
-        UnsupportedArchitectureError if a norm follows them: products of weights are then not what its heads compute.
+        Raises UnsupportedArchitectureError if norms follow them, since heads then do not compute products of weights.
         """
         if model.normalises_attention or model.normalises_queries:
             what = "what its heads write" if model.normalises_attention else "queries and keys"
@@ -90,7 +90,7 @@ class HeadWeights:
 
     @cached_property
     def ov(self) -> Float[Tensor, "head small d_model"]:
-        """R_V W_O: W_V W_O up to an orthonormal map of the stream that is read."""
+        """R_V W_O: W_V W_O up to an orthonormal map of the input stream."""
         return _triangular(self.value) @ self.output
 
     @cached_property
@@ -111,7 +111,7 @@ def _triangular(matrix: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "
 
 
 def head_scores(weights: HeadWeights, model: Model, rounding: float) -> dict[str, Float[Tensor, " head"]]:
-    """The scores that depend on no prompt; `rounding` as in `copying`."""
+    """The scores that do not depend on prompts; `rounding` as in `copying`."""
     return {
         "spectral_norm": weights.ov_singular_values[:, 0],
         "qk_spectral_norm": weights.qk_singular_values[:, 0],
@@ -121,17 +121,17 @@ def head_scores(weights: HeadWeights, model: Model, rounding: float) -> dict[str
 
 
 def ov_norm(weights: HeadWeights, directions: Float[Tensor, "prompt d_model"]) -> Float[Tensor, " head"]:
-    """Mean over prompts of ||W_V W_O u||, u the unit answer direction: how much of a unit stream the head could turn into
-    the logit difference (before the final norm's scale).
+    """Mean over prompts of ||W_V W_O u||, u the unit answer direction: the largest logit difference that the head could make
+    of a unit stream (before the final norm's scale).
     """
     units = torch.nn.functional.normalize(directions.double(), dim=1)
     return einsum(weights.ov, units, "head i d, prompt d -> head i prompt").norm(dim=1).mean(1)
 
 
 def sv_entropy(weights: HeadWeights) -> Float[Tensor, " head"]:
-    """Entropy of the singular values of W_V W_O, normalised to sum 1, over log d_head: 1 where all are equal.
+    """Entropy of the singular values of W_V W_O, normalised to sum 1, over log d_head: 1 if all are equal.
 
-    NaN where W_V W_O is zero or has one singular value only.
+    NaN if W_V W_O is zero or has only one singular value.
     """
     share = weights.ov_singular_values / weights.ov_singular_values.sum(1, keepdim=True)
     return torch.special.entr(share).sum(1) / math.log(weights.d_head)
@@ -146,13 +146,13 @@ def copying(
     """sum(lambda) / sum(|lambda|) over the eigenvalues of W_E W_V W_O W_U (Elhage et al. 2021): 1 for a head that raises the
     token it attends to, -1 for one that suppresses it.
 
-    The eigenvalues other than zero are those of W_O W_U W_E W_V. NaN where the sum of their sizes is at most `rounding`
-    times ||W_O|| ||W_U W_E|| ||W_V||: float32 weights cannot tell such a product from zero.
+    The nonzero eigenvalues are those of W_O W_U W_E W_V. NaN if the sum of their absolute values is at most `rounding` times
+    ||W_O|| ||W_U W_E|| ||W_V||: float32 weights cannot tell such a product from zero.
     """
     vocabulary = unembedding.double() @ embedding.double()
     product = weights.output @ vocabulary @ weights.value
     scale = weights.output.norm(dim=(1, 2)) * vocabulary.norm() * weights.value.norm(dim=(1, 2))
-    # sum |lambda| <= sqrt(d) ||A||_F, so these are NaN below; their eigenvalues, of rounding errors alone, may not converge.
+    # sum |lambda| <= sqrt(d) ||A||_F, so these become NaN below; eigenvalues of pure rounding errors may not converge.
     silent = math.sqrt(product.shape[-1]) * product.norm(dim=(1, 2)) <= rounding * scale
     eigenvalues = torch.linalg.eigvals(product.masked_fill(silent[:, None, None], 0.0))
     total = eigenvalues.abs().sum(1)
@@ -166,8 +166,9 @@ def copying(
 def composition(weights: HeadWeights, kind: str) -> Float[Tensor, "sender receiver"]:
     """How much of a head's output is read by a later head's queries, keys or values (Elhage et al. 2021).
 
-    "q": ||W_OV W_QK|| / (||W_OV|| ||W_QK||), "k" the same with W_QK^T, "v" with the receiver's W_OV, Frobenius norms, W_OV the
-    sender's W_V W_O and W_QK the receiver's W_Q W_K^T. NaN where the receiver is not in a later layer or a norm is zero.
+    "q": ||W_OV W_QK|| / (||W_OV|| ||W_QK||) with Frobenius norms; "k" the same with W_QK^T, "v" with the receiver's W_OV in place
+    of W_QK. W_OV is the sender's W_V W_O and W_QK the receiver's W_Q W_K^T. NaN if the receiver is not in a later layer or a
+    norm is zero.
     """
     reads, size = _receiver(weights, kind)
     sent = weights.ov_singular_values.norm(dim=1)
@@ -182,7 +183,7 @@ def composition(weights: HeadWeights, kind: str) -> Float[Tensor, "sender receiv
 
 
 def _receiver(weights: HeadWeights, kind: str) -> tuple[Float[Tensor, "head d_model small"], Float[Tensor, " head"]]:
-    """What a receiver applies to its input, up to an orthonormal map of the result, and its Frobenius norm."""
+    """(matrix that a receiver applies to its input, up to an orthonormal map of the result; its Frobenius norm)."""
     if kind == "q":
         return weights.query @ _triangular(weights.key).mT, weights.qk_singular_values.norm(dim=1)
     if kind == "k":
@@ -191,10 +192,10 @@ def _receiver(weights: HeadWeights, kind: str) -> tuple[Float[Tensor, "head d_mo
 
 
 def composition_baseline(weights: HeadWeights, seed: int, heads: int) -> dict[str, float]:
-    """Mean and SD of the ratio between `heads` senders and as many receivers of independent normal weights.
+    """Mean and SD of the composition ratio between `heads` senders and as many receivers with independent normal weights.
 
-    The expected square is exactly 1 / d_model, since what one head writes and another reads are independent random
-    subspaces. One baseline serves for q, k and v: their matrices have the same shape.
+    The expected square is exactly 1 / d_model, since the subspaces that one head writes and another reads are independent and
+    random. One baseline serves for q, k and v, because their matrices have the same shape.
     """
     generator = torch.Generator().manual_seed(int(seed))
     shape = (4, 2 * heads, *weights.query.shape[1:])
@@ -210,8 +211,8 @@ def composition_baseline(weights: HeadWeights, seed: int, heads: int) -> dict[st
 def head_features(
     weights: HeadWeights, scores: Mapping[str, Float[Tensor, " head"]], norms: Float[Tensor, " head"]
 ) -> dict[str, Float[np.ndarray, " head"]]:
-    """What the classifier sees of every head for one task: its relative depth, its scores (0 where one is not defined),
-    and its OV norm on the task's answer directions, `norms`, relative to the model's mean and to its own largest gain.
+    """The classifier's features of every head for one task: its relative depth, its scores (0 where undefined), and its OV norm
+    on the task's answer directions, `norms`, relative to the model's mean and to its own largest gain.
     """
     layer = torch.tensor(weights.layers, dtype=torch.float64)
     features = {
@@ -224,9 +225,9 @@ def head_features(
 
 
 def _classify(study: Study, weights: HeadWeights, scores: Mapping[str, Float[Tensor, " head"]]) -> dict[str, Any]:
-    """The heads that the classifier expects in this task's circuit, having learnt from the other tasks' stored circuits.
+    """The heads that the classifier predicts for this task's circuit after training on the other tasks' stored circuits.
 
-    This task's own stored circuit is used for `leave_one_task_out` alone, and `study.circuit` is not used.
+    This task's own stored circuit is used only for `leave_one_task_out`, and `study.circuit` is not used.
     """
     settings = study.settings["weights"]["classifier"]
 
@@ -270,7 +271,7 @@ def _outcome(
 
 
 def answer_directions(study: Study, task: Task, split: str) -> Float[Tensor, "prompt d_model"]:
-    """Answer directions on the first prompts of a task's split, drawn alike for the study's task and for others."""
+    """Answer directions on the first prompts of a task's split, drawn in the same way for the study's task and others."""
     size = min(study.settings["weights"]["answer_prompts"], study.sizes[split])
     drawn = prompt_sets.draw_examples(task, {split: size}, study.seed)[split]
     return study.answer_direction(prompt_sets.tokenize(task, drawn, study.model.tokenizer, split))

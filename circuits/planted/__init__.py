@@ -1,25 +1,25 @@
 """Hand-written GPT-2s whose circuits are known: the ground truth that measurements and calibrations are checked against.
 
-Every head is described by what its queries and keys compare and by what it copies from where to where, and one
-compiler turns the descriptions into the weights of an ordinary `GPT2LMHeadModel`:
+A description of each head says what its queries and keys compare, and what it copies from where to where. One compiler turns
+the descriptions into the weights of an ordinary `GPT2LMHeadModel`:
 
 - The residual stream is a direct sum of named subspaces (`SUBSPACES`): codes of names, words and positions, flags,
-  and what heads write. Token and position embeddings fill some of them, the unembedding reads others.
-- The MLPs are zero, but in designs that give them something to do. LayerNorm is made linear: the coordinate "balance" holds
-  minus the sum of all others, so that every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to
-  rounding; its gain undoes it.
-- Heads outside the circuits are decoys: random attention, random outputs of the same size, nothing that any
-  circuit or the unembedding reads (junk writers), or a little noise everywhere (noise heads).
+  and outputs of heads. Token and position embeddings fill some of them, the unembedding reads others.
+- The MLPs are zero except in designs that use them. LayerNorm is made linear: the coordinate "balance" holds minus the sum of
+  all others, so that every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to rounding, which the
+  gain cancels.
+- Heads outside the circuits are decoys with random attention and random outputs of the same size. They write what neither a
+  circuit nor the unembedding reads (junk writers), or a little noise everywhere (noise heads).
 
-In the sound variant each task's circuit is all that works on it, under every kind of ablation. Each other variant has one
-thing wrong with its heads or with what is claimed of them; `truth` says what.
+In the sound variant, each task's circuit is all that contributes to it, under every kind of ablation. Each other variant has
+one fault in its heads or in what is claimed about them; `truth` says which.
 
     features        the subspaces, what words hold in them and what logits read
     mechanisms      what a head can be
     compiler        from descriptions to weights
     design          the sound design: heads, claims, truth
     variants        one design for each pathology
-    out_of_sample   further designs, against which no rule was made
+    out_of_sample   further designs, which were not used to make any rule
     shapes          the sound design in a model of GPT-2 small's shape
     with_mlps       designs in which an MLP does part of the work, claimed as heads and MLPs
 """
@@ -65,7 +65,7 @@ __all__ = [
 class PlantedModel:
     """A model with the circuits claimed for it, by task.
 
-    TransformerBridge rewires the model that it is given: build again for a second use.
+    TransformerBridge rewires the model that it is given, so build it again for a second use.
     """
 
     name: str
@@ -81,10 +81,10 @@ class PlantedModel:
 
 @dataclass(frozen=True)
 class Truth:
-    """What is known of a variant on indirect object identification by construction.
+    """What is known by construction about a variant on indirect object identification.
 
-    `pathology` says in a sentence what is planted; `heads` are all that do the task or take it over, in (layer, head)
-    order; `sound` is True if the claim is right and a certificate may reach the top.
+    `pathology` says in a sentence what is planted. `heads` are all heads that do the task or take it over, in (layer, head)
+    order. `sound` is True if the claim is right and a certificate may reach the top tier.
     """
 
     variant: str
@@ -96,8 +96,8 @@ class Truth:
 def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
     """The planted model of this variant, ready for measuring (eval mode, float32, CPU).
 
-    `seed` draws the decoys and the junk that they read; the circuits do not depend on it, except that "random_circuit"
-    draws its claim with it. UserError if the variant is unknown.
+    `seed` determines the decoys and the junk that they read. The circuits do not depend on it, except that "random_circuit"
+    draws its claim by it. Raises UserError if the variant is unknown.
     """
     name, design = f"planted/{variant}", design_of(variant, seed)
     model = compile_model(design.heads, seed, design.mlps)
@@ -105,7 +105,7 @@ def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
 
 
 def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
-    """The circuits that come with a variant, by task, without building its weights. UserError as `build`."""
+    """The circuits that come with a variant, by task, without building its weights. Raises as `build`."""
     provenance = {"kind": "planted", "variant": variant, "seed": seed}
     name, design = f"planted/{variant}", design_of(variant, seed)
     return {
@@ -124,15 +124,15 @@ def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
 
 
 def truth(variant: str) -> Truth:
-    """What is known of a variant; the same for every seed. UserError as `build`."""
+    """What is known about a variant; the same for every seed. Raises as `build`."""
     design = design_of(variant)
     return Truth(variant, design.pathology, design.true_heads, design.sound)
 
 
 def weights_key(variant: str, seed: int = 0) -> str:
-    """SHA-256 of what decides the weights, all descriptions and the seed: equal for variants with equal weights.
+    """SHA-256 of what determines the weights, all descriptions and the seed; equal for variants with equal weights.
 
-    What is measured on one of them without regard to the claim holds for the others. UserError as `build`.
+    Measurements that do not depend on the claim hold for all variants with the same key. Raises as `build`.
     """
     design = design_of(variant, seed)
     described: list[tuple[Node | int, str]] = sorted((node, repr(one)) for node, one in design.heads.items())
@@ -141,7 +141,7 @@ def weights_key(variant: str, seed: int = 0) -> str:
 
 
 def design_of(variant: str, seed: int = 0) -> Design:
-    """What every head of the variant does, what is claimed and what is true. UserError as `build`."""
+    """What every head of the variant does, what is claimed and what is true. Raises as `build`."""
     if variant in DRAWN_DESIGNS:
         return DRAWN_DESIGNS[variant](seed)
     others = {**OUT_OF_SAMPLE, **SHAPES, **WITH_MLPS}
@@ -155,7 +155,7 @@ def design_of(variant: str, seed: int = 0) -> Design:
 def tokenizer_with_bos(name: str) -> PreTrainedTokenizerFast:
     """The embedded models' tokenizer, set to start every text with BOS.
 
-    TransformerBridge would set this by loading the tokenizer anew from its folder, which a planted model has not.
+    TransformerBridge would set this by reloading the tokenizer from its folder, which a planted model does not have.
     """
     tokenizer = build_tokenizer()
     return PreTrainedTokenizerFast(

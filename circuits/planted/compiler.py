@@ -29,14 +29,15 @@ from circuits.planted.features import (
 from circuits.planted.mechanisms import D_HEAD, N_HEADS, N_LAYERS, Decoy, Mechanism, MLPGate, Relay
 from circuits.tasks import lexicon
 
-D_MLP = 8  # of a model whose MLPs are zero; GPT-2 has to have them
-SHARPNESS = 40.0  # GELU(SHARPNESS x) / SHARPNESS is max(x, 0) but for some thousandths near 0
-LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 3: its effect on the scale is 3e-5, and sqrt is exact
+D_MLP = 8  # MLP width if all MLPs are zero, since GPT-2 needs MLPs
+SHARPNESS = 40.0  # GELU(SHARPNESS x) / SHARPNESS is max(x, 0) except for a few thousandths near 0
+LAYER_NORM_EPSILON = 2.0**16  # a residual variance of about 3 changes the scale by 3e-5, and the sqrt is exact
 
 
 @dataclass(frozen=True)
 class CompiledHead:
-    """Query, key and value read the residual stream, output writes it; scores are divided by sqrt(D_HEAD) later."""
+    """Weights of a head: query, key and value read the residual stream, output writes it; scores are later divided by
+    sqrt(D_HEAD)."""
 
     query: Float[Tensor, "d_head d_model"]
     key: Float[Tensor, "d_head d_model"]
@@ -46,7 +47,7 @@ class CompiledHead:
 
 @dataclass(frozen=True)
 class CompiledMLP:
-    """Each neuron reads the residual stream, adds a bias, passes GELU and writes."""
+    """Neurons of an MLP: each reads the residual stream, adds a bias, applies GELU and writes."""
 
     read: Float[Tensor, "neuron d_model"]
     bias: Float[Tensor, " neuron"]
@@ -70,7 +71,7 @@ def joined(
 ) -> tuple[Float[Tensor, "d_head d_model"], Float[Tensor, "d_head d_model"]]:
     """Two matrices whose product joins the first subspace of each term to the second, times its factor.
 
-    Every term has rows of its own: rows shared between terms would mix them.
+    Every term has its own rows, since shared rows would mix the terms.
     """
     first_matrix, second_matrix = torch.zeros(D_HEAD, d_model), torch.zeros(D_HEAD, d_model)
     used = 0
@@ -89,7 +90,7 @@ def joined(
 
 
 def compile_gate(gate: MLPGate, d_model: int) -> CompiledMLP:
-    """Two neurons for each name: one begins to write at `low`, the other takes back what is more than `gain` from `high` on."""
+    """Two neurons for each name: one begins to write at `low`, the other cancels what exceeds `gain` from `high` on."""
     codes = spread_codes(len(lexicon.NAMES), NAME_WIDTH)
     read, write = torch.zeros(len(codes), d_model), torch.zeros(len(codes), d_model)
     read[:, columns(gate.source)] = SHARPNESS * codes
@@ -130,7 +131,7 @@ def compile_decoy(decoy: Decoy, generator: torch.Generator, d_model: int = D_MOD
 
 
 def balanced(written: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
-    """The same with "balance" set so that every row sums to zero: then the residual stream always has mean zero."""
+    """The same with "balance" set so that every row sums to zero, which keeps the mean of the residual stream at zero."""
     balance = columns("balance")
     written = written.clone()
     written[:, balance] = 0
@@ -154,7 +155,7 @@ def empty_model(n_layers: int = N_LAYERS, n_heads: int = N_HEADS, d_mlp: int = D
         eos_token_id=bos,
         pad_token_id=lexicon.VOCABULARY.index(lexicon.PAD),
     )
-    with torch.random.fork_rng(devices=[]):  # the initial weights are thrown away: leave the caller's random state
+    with torch.random.fork_rng(devices=[]):  # the initial weights are discarded, so keep the caller's random state
         model = GPT2LMHeadModel(config)
     for parameter in model.parameters():
         parameter.data.zero_()
@@ -172,7 +173,7 @@ def subspaces_read(heads: Mapping[Node, Mechanism | Decoy]) -> set[str]:
 
 
 def compile_head(description: Mechanism | Decoy, node: Node, seed: int, n_heads: int = N_HEADS) -> CompiledHead:
-    """Weights of one head; a decoy's depend on the seed and its place only, not on the other heads."""
+    """Weights of one head; those of a decoy depend only on the seed and its place, not on the other heads."""
     if isinstance(description, Mechanism):
         return compile_mechanism(description, n_heads * D_HEAD)
     place = node.layer * n_heads + node.index
@@ -183,9 +184,9 @@ def compile_head(description: Mechanism | Decoy, node: Node, seed: int, n_heads:
 def compile_model(
     heads: Mapping[Node, Mechanism | Decoy], seed: int, mlps: Mapping[int, Sequence[MLPGate | Relay]] | None = None
 ) -> GPT2LMHeadModel:
-    """The model in which every head is what `heads` says of it and the MLPs of some layers what `mlps` says.
+    """The model with the described `heads`, and with the described `mlps` in some layers.
 
-    `seed` draws the decoys and the junk they read. There are as many layers, and heads in each, as `heads` has.
+    `seed` determines the decoys and the junk they read. The numbers of layers and heads are those of `heads`.
     """
     n_heads = 1 + max(node.index for node in heads)
     d_model = n_heads * D_HEAD
@@ -211,7 +212,7 @@ def compile_model(
 
 
 def set_mlp(module: GPT2MLP, mlp: CompiledMLP) -> None:
-    """Give an MLP of zeros these neurons; any that it has besides stay zero."""
+    """Set the neurons of an MLP of zeros; its other neurons stay zero."""
     count = len(mlp.bias)
     module.c_fc.weight.data[:, :count] = mlp.read.T
     module.c_fc.bias.data[:count] = mlp.bias

@@ -1,4 +1,4 @@
-"""Design: what every head of a variant does and what is claimed of it; and the sound one that the others alter."""
+"""Design: what every head of a variant does and what is claimed about it; and the sound design, which the others alter."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from circuits.planted.mechanisms import (
 class Design:
     """What every head of a variant does, the circuit claimed for each task (roles, what feeds what), and the truth.
 
-    `pathology` says in a sentence what is planted. `sound` is True if the claim for indirect object identification is
-    right and has no pathology, so that a certificate may reach the top. `true_heads` are all heads that do that task or
-    take it over: `claims["ioi"]` may name others. `mlps` says what the MLPs of some layers do; those of the others are
-    zero. `scopes` are those of the claims by task; a claim without one is about heads.
+    `pathology` says in a sentence what is planted. `sound` is True if the claim for indirect object identification is right
+    and has no pathology, so that a certificate may reach the top tier. `true_heads` are all heads that do that task or take it
+    over; `claims["ioi"]` may name others. `mlps` says what the MLPs of some layers do; all other MLPs are zero. `scopes` are
+    the scopes of the claims by task; a claim without one is about heads.
     """
 
     heads: Mapping[Node, Mechanism | Decoy]
@@ -45,7 +45,7 @@ class Design:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many layers the model has, and how many heads in each."""
+        """(number of layers, number of heads in each)."""
         return 1 + max(node.layer for node in self.heads), 1 + max(node.index for node in self.heads)
 
 

@@ -1,4 +1,4 @@
-"""What the residual stream of a planted model holds: its subspaces, what embeddings put there, what logits read."""
+"""The residual stream of a planted model: its subspaces, what embeddings write to them, what logits read from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from circuits.tasks import lexicon
 
-D_MODEL = 512  # of models with eight heads in a layer
+D_MODEL = 512  # width of models with eight heads in a layer
 N_POSITIONS = 64  # the longest prompt has 20 tokens with BOS, the attention diagnostics 41
 
 NAME_WIDTH, POSITION_WIDTH, WORD_WIDTH, YEAR_WIDTH, CENTURY_WIDTH = 40, 23, 48, 16, 8
@@ -53,8 +53,8 @@ SUBSPACES = {
     "junk": 24,
     "junk_written": 40,
     "balance": 1,
-    # Only some variants use the subspaces below; in the others they hold nothing but the noise heads' noise.
-    "template_cue": 1,  # the token tells the template
+    # Only some variants use the subspaces below; in the others they hold only the noise of noise heads.
+    "template_cue": 1,  # the token reveals the template
     "cued_template": 1,
     "common_name": 1,
     "rare_name": 1,
@@ -66,7 +66,7 @@ SUBSPACES = {
     "helped_name": 1,
     "name_written": 1,
 }
-WIDE_SUBSPACES = {  # beyond the others, in models with more than eight heads in a layer
+WIDE_SUBSPACES = {  # further subspaces, in models with more than eight heads in a layer
     "draft": NAME_WIDTH,
     "draft_a": NAME_WIDTH,
     "draft_b": NAME_WIDTH,
@@ -86,7 +86,7 @@ HELPED_NAMES = lexicon.NAMES[3::7]
 def spread_codes(count: int, width: int, steps: int = 100, learning_rate: float = 0.05) -> Float[Tensor, "count width"]:
     """`count` unit vectors of `width` dimensions whose largest |inner product| is small, the same in every process.
 
-    Gradient descent on the sum of 8th powers of the inner products.
+    They come from gradient descent on the sum of 8th powers of the inner products.
     """
     generator = torch.Generator().manual_seed(0)
     free = torch.randn(count, width, generator=generator, requires_grad=True)
@@ -105,7 +105,7 @@ def spread_codes(count: int, width: int, steps: int = 100, learning_rate: float 
 def year_codes() -> tuple[Float[Tensor, "year width"], Float[Tensor, "year width"]]:
     """Codes of start and end years whose inner product is about +1 if the end is later and -1 if not.
 
-    The best approximation of that sign matrix that the width allows (singular value decomposition).
+    They are the best approximation of that sign matrix at this width (by singular value decomposition).
     """
     years = torch.arange(len(lexicon.NUMBERS))
     later = torch.where(years[:, None] < years[None, :], 1.0, -1.0)
@@ -125,9 +125,9 @@ def coded(words: Sequence[str], codes: Float[Tensor, "word width"]) -> dict[str,
 
 
 def embedded_features(generator: torch.Generator, wanted: Container[str] = ()) -> dict[str, dict[str, Tensor]]:
-    """Subspace -> word -> what the word's embedding holds there (zero for words not listed).
+    """{subspace: {word: the part of the word's embedding there}}; zero for words not listed.
 
-    Special features are left out unless `wanted`: a feature that no mechanism reads would still move the noise heads.
+    Special features are left out unless `wanted`, since a feature that no mechanism reads would still affect noise heads.
     """
     junk = torch.randn(len(lexicon.VOCABULARY), SUBSPACES["junk"], generator=generator)
     return {
@@ -153,7 +153,7 @@ def embedded_features(generator: torch.Generator, wanted: Container[str] = ()) -
 
 
 def special_features() -> dict[str, dict[str, Tensor]]:
-    """Subspace -> word -> value, of what only some variants' heads read."""
+    """{subspace: {word: value}} of features that only the heads of some variants read."""
     return {
         "template_cue": flag(CUE),
         "common_name": flag(*(name for name in lexicon.NAMES if name not in RARE_NAMES)),
@@ -164,7 +164,7 @@ def special_features() -> dict[str, dict[str, Tensor]]:
 
 
 def answer_features() -> dict[str, dict[str, Tensor]]:
-    """Subspace -> word -> the direction there that raises the word's logit."""
+    """{subspace: {word: the direction there that raises the word's logit}}."""
     return {
         "answer_name": coded(lexicon.NAMES, spread_codes(len(lexicon.NAMES), NAME_WIDTH)),
         "answer_word": word_codes(),
@@ -182,7 +182,7 @@ def word_codes() -> dict[str, Tensor]:
 
 @cache
 def columns(subspace: str | None) -> slice:
-    """Where the subspace lies in the residual stream; None is the whole of it, however wide it is."""
+    """The coordinates of the subspace in the residual stream; None means the whole stream of any width."""
     if subspace is None:
         return slice(None)
     for start, subspaces in ((0, SUBSPACES), (D_MODEL, WIDE_SUBSPACES)):
@@ -194,7 +194,7 @@ def columns(subspace: str | None) -> slice:
 
 
 def width_of(subspace: str) -> int:
-    """How many dimensions the subspace has."""
+    """The number of dimensions of the subspace."""
     place = columns(subspace)
     return place.stop - place.start
 

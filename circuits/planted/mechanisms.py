@@ -1,4 +1,4 @@
-"""What a head of a planted model can be: a mechanism (where it looks, what it moves) or a decoy, and the ones we have."""
+"""The kinds of heads of planted models: mechanisms (what a head attends to and copies) and decoys, and those in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Attend:
 
 @dataclass(frozen=True)
 class CopyMechanism:
-    """One output: gain * what the attended token holds in `source`, added to `destination`."""
+    """One output: gain * the attended token's `source` subspace, added to `destination`."""
 
     source: str
     destination: str
@@ -30,7 +30,7 @@ class CopyMechanism:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A head that does something: where it looks and what it moves. Widths of all terms add up to D_HEAD at most."""
+    """A head with a function: what it attends to and what it copies. The widths of all terms sum to at most D_HEAD."""
 
     attends: tuple[Attend, ...]
     copies: tuple[CopyMechanism, ...]
@@ -38,11 +38,11 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class MLPGate:
-    """What an MLP makes of the names in `source`, each by itself.
+    """An MLP's function of the names in `source`, applied to each name separately.
 
-    A name of which `source` holds x is written to `destination` as `gain` * (x - low) / (high - low), no less than 0 and no
-    more than `gain`. Several heads that write there together are a logical "or" if each alone reaches `high`, and an "and" if
-    none reaches `low` without the others. A destination of one dimension is told that there is a name, not which one.
+    A name with strength x in `source` is written to `destination` as `gain` * (x - low) / (high - low), clipped to [0, `gain`].
+    Several heads that write to `source` form a logical "or" if each alone reaches `high`, and an "and" if none reaches `low`
+    without the others. A destination of one dimension receives only that there is a name, not which one.
     """
 
     source: str
@@ -54,7 +54,7 @@ class MLPGate:
 
 @dataclass(frozen=True)
 class Relay:
-    """What an MLP hands on unchanged: `gain` * what `source` holds, added to `destination`."""
+    """An MLP's linear copy: `gain` * the content of `source`, added to `destination`."""
 
     source: str
     destination: str
@@ -63,7 +63,7 @@ class Relay:
 
 @dataclass(frozen=True)
 class Decoy:
-    """A head with random weights from `source` to `destination` (None: the whole residual stream); SDs of weights."""
+    """A head with random weights from `source` to `destination` (None: the whole residual stream), with the weights' SDs."""
 
     source: str | None
     destination: str | None
@@ -73,15 +73,14 @@ class Decoy:
 
 
 def rest_on_bos(weight: float) -> Attend:
-    """Look at BOS, which has nothing to copy, unless another term scores more than `weight`."""
+    """Attend to BOS, which has nothing to copy, unless another term scores more than `weight`."""
     return Attend("constant", "bos", weight)
 
 
 def duplicate_token(gain: float = 0.5) -> Mechanism:
     """From a name to its earlier occurrence: same name, other position. Marks the later one as a duplicate.
 
-    It also copies the name: a mark alone would be the same in all prompts of a template, hence survive the mean
-    over them.
+    It also copies the name. A mark alone would be the same in all prompts of a template, and so survive mean ablation.
     """
     return Mechanism(
         attends=(
@@ -94,7 +93,7 @@ def duplicate_token(gain: float = 0.5) -> Mechanism:
 
 
 def s_inhibition(gain: float = 0.5) -> Mechanism:
-    """From the end to the duplicate: tells the end which name not to say."""
+    """From the end to the duplicate: copies to the end which name to avoid."""
     return Mechanism(
         attends=(Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)),
         copies=(CopyMechanism("duplicated_name", "inhibited_name", gain),),
@@ -106,7 +105,7 @@ def name_mover(
 ) -> Mechanism:
     """From the end to every name that is not inhibited: raises that name's logit (lowers it if `gain` is negative).
 
-    It looks at the tokens with the flag `names` from those with the flag `query`; `further` terms add to the score.
+    It attends from tokens with the flag `query` to tokens with the flag `names`; `further` terms add to the score.
     """
     return Mechanism(
         attends=(
@@ -120,7 +119,7 @@ def name_mover(
 
 
 def previous_token(*copies: CopyMechanism) -> Mechanism:
-    """From every token to the one before it: notes what it was."""
+    """From every token to the one before it: copies what it was."""
     return Mechanism(
         attends=(Attend("previous_position", "position", 2 * ATTENTION_SHARPNESS),),
         copies=copies,
@@ -130,7 +129,7 @@ def previous_token(*copies: CopyMechanism) -> Mechanism:
 def induction(gain: float) -> Mechanism:
     """From a word to what followed its earlier occurrence: raises that word's logit.
 
-    Only inside lists of words, else greater-than ("from 1732 to 17") would be a case of induction.
+    It works only inside lists of words; otherwise greater-than ("from 1732 to 17") would be a case of induction.
     """
     outside, inside = 30.0, ATTENTION_SHARPNESS
     return Mechanism(
@@ -176,7 +175,7 @@ def subject_number_mover(gain: float) -> Mechanism:
 
 
 def brought_to_end(*copies: CopyMechanism) -> Mechanism:
-    """From the end to the token that holds the sources of these copies: tells the end which of them the prompt has."""
+    """From the end to the token with the sources of these copies: copies them to the end."""
     return Mechanism(
         attends=(*(Attend("expects_name", one.source, 14.0) for one in copies), rest_on_bos(7.0)),
         copies=copies,
@@ -184,7 +183,7 @@ def brought_to_end(*copies: CopyMechanism) -> Mechanism:
 
 
 def constant_writer(destination: str) -> Mechanism:
-    """At every position, whatever is there: writes 1, as a bias would."""
+    """Writes 1 at every position, whatever is there, like a bias."""
     return Mechanism(attends=(rest_on_bos(ATTENTION_SHARPNESS),), copies=(CopyMechanism("constant", destination, 1.0),))
 
 

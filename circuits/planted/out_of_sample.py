@@ -1,6 +1,6 @@
-"""Designs against which no rule was made: `configs/experiment/out_of_sample.yaml` says what is true of each.
+"""Designs that were not used to make any rule: `configs/experiment/out_of_sample.yaml` says what is true of each.
 
-They are built by name like the variants that ship (`planted.build`), and are none of them: no shipped number counts them.
+They are built by name like the shipped variants (`planted.build`) but do not belong to them: no shipped number includes them.
 """
 
 from __future__ import annotations

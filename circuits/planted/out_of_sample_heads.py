@@ -1,4 +1,4 @@
-"""Out-of-sample designs whose MLPs are zero: what stands outside the claim, position, parts of the data, roles, noise."""
+"""Out-of-sample designs whose MLPs are zero: heads outside the claim, position, parts of the data, roles, noise."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from circuits.planted.variants import (
     with_heads,
 )
 
-WIDE = 12  # heads in a layer of the designs that need more heads or more subspaces than eight give
+LOWERING_GAIN = 22.5  # of all heads that lower names together
+WIDE = 12  # heads per layer in designs for which eight heads, or their subspaces, are too few
 INHIBITION_EVIDENCE = SOUND_ROLES["s_inhibition"].evidence
 MOVER_EVIDENCE = SOUND_ROLES["name_mover"].evidence
 
 
 def sound_claim(pathology: str, roles: Mapping[str, Role] | None = None, **rest: Any) -> Design:
-    """A design whose claim is true and complete, however unlike the sound one it looks."""
+    """A design whose claim is true and complete, even if it looks unlike the sound one."""
     return replace(altered(pathology, roles=roles, **rest), sound=True)
 
 
@@ -49,7 +50,7 @@ POSITION_INHIBITORS = (head(1, 8), head(1, 9))
 
 
 def position_reader() -> Mechanism:
-    """From a name to its earlier occurrence: marks the later one and notes where the earlier one stands, not who it is."""
+    """From a name to its earlier occurrence: marks the later one and copies the position of the earlier one, not the name."""
     attends = (
         Attend("name", "name", 12.0),
         Attend("position", "position", -12.0),
@@ -61,7 +62,7 @@ def position_reader() -> Mechanism:
 
 
 def position_inhibitor() -> Mechanism:
-    """From the end to the duplicate: tells the end at which two positions the name stands that is not to be said."""
+    """From the end to the duplicate: copies to the end the two positions of the name to avoid."""
     copies = (
         CopyMechanism("duplicated_position", "inhibited_position", 0.5),
         CopyMechanism("position", "inhibited_position", 0.5),
@@ -70,7 +71,7 @@ def position_inhibitor() -> Mechanism:
 
 
 def position_mover(gain: float) -> Mechanism:
-    """From the end to every name but at the positions that it is told to avoid: raises that name's logit."""
+    """From the end to every name except at the positions to avoid: raises that name's logit."""
     attends = (
         Attend("expects_name", "is_name", 18.0),
         Attend("inhibited_position", "position", -12.0),
@@ -80,10 +81,10 @@ def position_mover(gain: float) -> Mechanism:
 
 
 def by_position(pathology: str, roles: Mapping[str, Role], by_name: Mapping[Node, float]) -> Design:
-    """Name movers of which all but those `by_name` (with these gains) avoid positions instead of names.
+    """Name movers that avoid positions instead of names, except those in `by_name` (with these gains).
 
-    Two heads note where the repeated name stands and two carry that to the end. In all prompts of a template that is the
-    same, so that neither the mean per position nor another prompt of the template takes it away.
+    Two heads write the position of the repeated name and two carry it to the end. It is the same in all prompts of a template,
+    so neither the mean per position nor resampling within the template removes it.
     """
     movers = {node: position_mover(gain) for node, gain in MOVER_GAINS.items() if node not in by_name}
     movers |= {node: name_mover(gain) for node, gain in by_name.items()}
@@ -111,7 +112,7 @@ def position_all() -> Design:
 
 
 def position_part() -> Design:
-    """One mover of three avoids positions; what feeds it is left out."""
+    """One mover of three avoids positions; the heads that feed it are left out."""
     kept = {node: gain for node, gain in MOVER_GAINS.items() if node != head(3, 0)}
     return by_position(
         "One name mover of three avoids the repeated name by where it stands, and the four heads that find the place are "
@@ -139,7 +140,7 @@ FIRST_NAME = head(3, 1)
 
 
 def first_name(gain: float) -> Mechanism:
-    """From the end to the first name of the prompt, whoever it is: raises its logit."""
+    """From the end to the first name of the prompt: raises its logit."""
     attends = (
         Attend("expects_name", "is_name", 80.0),
         Attend("expects_name", "distance_from_bos", -40.0),
@@ -149,7 +150,7 @@ def first_name(gain: float) -> Mechanism:
 
 
 def order_bias(share: float) -> Design:
-    """A head that raises the first name of every prompt: for the answer in one order of the names, against it in the other."""
+    """A head raises the first name of every prompt, which is the answer in one order of the names and the foil in the other."""
     return altered(
         "A head left out of the claim raises whichever name stands first: it helps in one order of the names and harms as "
         "much in the other.",
@@ -166,7 +167,7 @@ HELPER, READER = head(3, 1), head(0, 7)
 
 
 def helped(pathology: str, query: str, names: str, gain: float, told: CopyMechanism | None = None) -> Design:
-    """A mover outside the claim adds to what the claimed ones do, on some prompts; `told` is what a reader tells it."""
+    """A mover outside the claim adds to the work of the claimed ones on some prompts; a reader copies `told` to it."""
     reader = {} if told is None else {READER: brought_to_end(told)}
     return altered(
         pathology,
@@ -176,7 +177,7 @@ def helped(pathology: str, query: str, names: str, gain: float, told: CopyMechan
 
 
 def helped_frame() -> Design:
-    """The frame that begins with "Friends"."""
+    """It helps in the frame that begins with "Friends"."""
     return helped(
         'In the frame that begins with "Friends", one of six, two heads left out of the claim add half as much as the '
         "claimed ones do.",
@@ -188,7 +189,7 @@ def helped_frame() -> Design:
 
 
 def helped_names() -> Design:
-    """Fourteen or fifteen names of a hundred."""
+    """It helps with fourteen or fifteen names of a hundred."""
     return helped(
         "For one name of seven, a head left out of the claim adds two thirds of what the claimed ones do.",
         "expects_name",
@@ -198,7 +199,7 @@ def helped_names() -> Design:
 
 
 def helped_objects() -> Design:
-    """Five objects of thirty."""
+    """It helps with five objects of thirty."""
     return helped(
         "For one object of six, two heads left out of the claim add two thirds of what the claimed ones do.",
         "mentioned_object_0",
@@ -214,7 +215,7 @@ def helped_objects() -> Design:
 
 
 def all_heads() -> Design:
-    """Every head of the sound model."""
+    """Every head of the sound model is claimed."""
     every = Role(tuple(sorted(decoys())), None, assigned_by="none", evidence="every head of the model")
     return altered(
         "Every head of the model is claimed: seven that do the task and twenty-five that do not.",
@@ -224,7 +225,7 @@ def all_heads() -> Design:
 
 
 def one_head() -> Design:
-    """The only name mover, without what tells it which name not to say."""
+    """Only the single name mover is claimed, without the heads that tell it which name to avoid."""
     mover = role(LATE, MOVER_EVIDENCE, (3, 0))
     return altered(
         "One head is claimed, the only name mover; the four heads that tell it which name not to say are left out.",
@@ -235,24 +236,43 @@ def one_head() -> Design:
     )
 
 
-def one_head_enough() -> Design:
-    """A head that lowers what it reads: of three names at the end two are the same, so the other one is lowered least."""
-    only = head(3, 0)
-    lowering = Mechanism(
-        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (CopyMechanism("name", "answer_name", -22.5),)
-    )
+def lowering_names(gain: float) -> Mechanism:
+    """From the end to every name: lowers it, `gain` logits at full attention."""
+    attends = (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0))
+    return Mechanism(attends, (CopyMechanism("name", "answer_name", -gain),))
+
+
+def lowering_claimed(pathology: str, *places: tuple[int, int]) -> Design:
+    """Heads that lower what they read: of three names at the end two are the same, so the other one is lowered least."""
+    claimed = tuple(head(*place) for place in places)
     return sound_claim(
-        "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed.",
-        roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", (3, 0))},
+        pathology,
+        roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", *places)},
         pathways=(),
-        rewritten={only: lowering},
-        silenced=[node for node in SOUND_HEADS if node != only],
-        true_heads=(only,),
+        rewritten={node: lowering_names(LOWERING_GAIN / len(claimed)) for node in claimed},
+        silenced=[node for node in SOUND_HEADS if node not in claimed],
+        true_heads=claimed,
     )
+
+
+def one_head_enough() -> Design:
+    """The only head of the task."""
+    pathology = (
+        "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed."
+    )
+    return lowering_claimed(pathology, (3, 0))
+
+
+def two_heads_enough() -> Design:
+    """The only two heads of the task, in two layers."""
+    pathology = (
+        "Nothing is wrong: two heads lower every name as often as it stands in the prompt, and both are claimed."
+    )
+    return lowering_claimed(pathology, (2, 1), (3, 0))
 
 
 def idle_claimed(*places: tuple[int, int]) -> Design:
-    """Decoys beside the seven true heads."""
+    """The decoys at these places are claimed beside the seven true heads."""
     return altered(
         f"{len(places)} heads that do nothing are claimed beside the seven that do the task.",
         roles=with_heads(SOUND_ROLES, {"name_mover": places}),
@@ -260,7 +280,7 @@ def idle_claimed(*places: tuple[int, int]) -> Design:
 
 
 def swapped_mover(gain: float) -> Design:
-    """The smallest of three movers is claimed under the name of a decoy; together they write as much as ever."""
+    """A decoy is claimed in place of the smallest of three movers; the three together write as much as in the sound design."""
     rest = WHOLE_GAIN - gain
     gains = {head(3, 0): 0.6 * rest, head(3, 2): 0.4 * rest, head(3, 5): gain}
     return altered(
@@ -277,7 +297,7 @@ def swapped_mover(gain: float) -> Design:
 
 
 def cancelling(pathology: str, gains: Mapping[Node, float], n_heads: int = N_HEADS) -> Design:
-    """Movers outside the claim, with these shares of the claimed ones' work, that cancel."""
+    """Movers outside the claim that cancel each other, with these shares of the claimed movers' work."""
     assert abs(sum(gains.values())) < 1e-9
     return altered(
         pathology,
@@ -288,7 +308,7 @@ def cancelling(pathology: str, gains: Mapping[Node, float], n_heads: int = N_HEA
 
 
 def cancelling_pair(share: float) -> Design:
-    """Two heads."""
+    """Two heads that cancel."""
     return cancelling(
         f"Two heads left out of the claim do {share:.0%} of the work and undo it again.",
         {head(3, 1): share, head(3, 6): -share},
@@ -296,7 +316,7 @@ def cancelling_pair(share: float) -> Design:
 
 
 def cancelling_three() -> Design:
-    """One for the answer and two against it."""
+    """One head for the answer and two against it."""
     return cancelling(
         "Three heads left out of the claim cancel: one adds 40 % of the work, and two take away 20 % each.",
         {head(3, 1): 0.4, head(3, 4): -0.2, head(3, 6): -0.2},
@@ -309,7 +329,7 @@ CANCELLING_TWELVE = tuple(head(3, index) for index in (1, 3, 4, 6, 7, 8, 9, 10, 
 
 
 def cancelling_twelve(share: float) -> Design:
-    """Six small ones for the answer and six against it."""
+    """Six small heads for the answer and six against it."""
     signs = dict(zip(CANCELLING_TWELVE, [1, -1] * 6, strict=True))
     return cancelling(
         f"Twelve heads left out of the claim do {share:.0%} of the work each, six for the answer and six against it.",
@@ -319,7 +339,7 @@ def cancelling_twelve(share: float) -> Design:
 
 
 def negative_left_out_small() -> Design:
-    """A head that takes away 12 % of what the movers do."""
+    """A head that cancels 12 % of the movers' work is left out."""
     return altered(
         "A head that takes away an eighth of what the name movers write is left out of the claim.",
         rewritten={NEGATIVE: name_mover(-0.125 * WHOLE_GAIN)},
@@ -328,7 +348,7 @@ def negative_left_out_small() -> Design:
 
 
 def negatives_claimed() -> Design:
-    """Two heads that take away 45 % of what the movers write."""
+    """Two heads that cancel 45 % of what the movers write are claimed."""
     negatives = role(LATE, "written to attend from the end to names not inhibited and to lower them", (3, 6), (3, 7))
     return sound_claim(
         "Nothing is wrong: two heads take away nearly half of what the name movers write, and both are claimed as such.",
@@ -349,7 +369,7 @@ TWO_NOISY = (NOISY_HEAD, head(3, 7))
 
 
 def noisy(pathology: str, roles: Mapping[str, Role], sound: bool, decoys_at: Mapping[Node, Decoy]) -> Design:
-    """Heads that push every name at random, for reasons that have nothing to do with the task."""
+    """Heads that change the logit of every name at random, independently of the task."""
     found = altered(pathology, roles=roles, fillers={**decoys(), **decoys_at})
     return replace(found, sound=sound)
 
@@ -372,17 +392,17 @@ def noisy_two_claimed() -> Design:
 
 
 def noisy_faint_claimed() -> Design:
-    """Noise of half the size, which is easier to overlook."""
+    """A head with noise of half the size, which is harder to detect, is claimed."""
     return noise_claimed("A head that raises and lowers names at random, and faintly, is", loudness=0.5)
 
 
 def noisy_loud_claimed() -> Design:
-    """Noise of twice the size, which naming the loudest heads finds."""
+    """A head with noise of twice the size is claimed, as by someone who picks the heads with the largest output."""
     return noise_claimed("A head that raises and lowers names at random, and loudly, is", loudness=2.0)
 
 
 def noisy_outside() -> Design:
-    """The noise is left out, and rightly."""
+    """The noise is left out, which is right."""
     return noisy(
         "Nothing is wrong: the seven heads are claimed, and a head that raises and lowers names at random is left out.",
         SOUND_ROLES,
@@ -425,7 +445,7 @@ def in_one_role(heads: Iterable[Node]) -> dict[str, Role]:
 
 
 def in_own_roles(heads: Iterable[Node]) -> dict[str, Role]:
-    """Each head in a role of its own."""
+    """Each head in its own role."""
     return unlabelled([node] for node in sorted(heads))
 
 
@@ -441,7 +461,7 @@ def roles_of_sound(how: str, made: Callable[[Iterable[Node]], dict[str, Role]]) 
 
 
 def with_waking_constant(share: float) -> Design:
-    """Movers in layer 2 that mark their presence by a constant; a backup of this strength wakes where the marks are gone."""
+    """Movers in layer 2 mark their presence by a constant; a backup of this strength becomes active without the marks."""
     earlier = {head(2, 0): 3.0, head(2, 2): 2.5, head(2, 5): 2.0}
     movers = {
         node: with_terms(name_mover(gain), copies=(CopyMechanism("constant", "mover_present", gain / WHOLE_GAIN),))
@@ -479,6 +499,7 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "all_heads": all_heads,
     "one_head": one_head,
     "one_head_enough": one_head_enough,
+    "two_heads_enough": two_heads_enough,
     "idle_two": lambda: idle_claimed((3, 4), (3, 6)),
     "swapped_mover": lambda: swapped_mover(0.15 * WHOLE_GAIN),
     "cancelling_pair": lambda: cancelling_pair(0.5),

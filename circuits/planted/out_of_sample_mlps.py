@@ -1,4 +1,4 @@
-"""Out-of-sample designs whose MLPs join what heads write: duplicates, and/or, drafts, heads that wake by content."""
+"""Out-of-sample designs whose MLPs combine the outputs of heads: duplicates, and/or, drafts, conditional backups."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from circuits.planted.variants import SOUND_ROLES, WHOLE_GAIN, altered
 FINDERS = SOUND_ROLES["duplicate_token"].heads
 INHIBITORS = (head(1, 3), head(1, 6))
 LAST = 3  # the layer whose MLP writes the answer
-WHOLE, HALF = 1.15, 0.55  # what a head writes that is enough alone, and one that needs another
-LIMITS = (0.6, 0.9)  # where a gate begins and ends: above what three heads write of names with a similar code
+WHOLE, HALF = 1.15, 0.55  # output of a head that suffices alone, and of one that needs another
+LIMITS = (0.6, 0.9)  # lower and upper end of a gate, above what three heads write for names with similar codes
 
 
 def drafting(weights: Mapping[Node, float], destination: str = "draft") -> dict[Node, Mechanism]:
@@ -44,7 +44,7 @@ def drafting(weights: Mapping[Node, float], destination: str = "draft") -> dict[
 
 
 def answering() -> MLPGate:
-    """What turns a draft into the answer."""
+    """The gate that turns a draft into the answer."""
     return MLPGate("draft", "answer_name", *LIMITS, WHOLE_GAIN)
 
 
@@ -55,10 +55,10 @@ def drafted(
     claimed: Iterable[Node],
     finders: Mapping[Node, Mechanism] | None = None,
 ) -> Design:
-    """Movers, fed as in the sound model by two heads that find the repeated name and two that inhibit it, and MLPs.
+    """Movers and MLPs. As in the sound model, two heads find the repeated name and two inhibit it for the movers.
 
-    Of the movers, and of the finders if they are given, those `claimed` are claimed; the inhibitors always are. The claim is
-    sound if nothing is left out.
+    Movers, and finders if they are given, are claimed if they are in `claimed`; the inhibitors always are. The claim is sound
+    if no head is left out.
     """
     every, claimed = {*FINDERS, *INHIBITORS, *movers}, set(claimed) | set(INHIBITORS)
     claimed |= set() if finders else set(FINDERS)
@@ -82,7 +82,7 @@ def drafted(
 
 
 def kept(role: Role, claimed: set[Node]) -> Role:
-    """The role with those of its heads that are claimed."""
+    """The role with only its claimed heads."""
     return replace(role, heads=tuple(node for node in role.heads if node in claimed))
 
 
@@ -94,13 +94,13 @@ TWINS = (head(3, 0), head(3, 2), head(3, 5))
 
 
 def duplicates(pathology: str, count: int, claimed: int) -> Design:
-    """Equal movers of which each alone makes the MLP write the whole answer."""
+    """Equal movers, each of which alone makes the MLP write the whole answer."""
     movers = drafting(dict.fromkeys(TWINS[:count], WHOLE))
     return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
 def two_duplicates() -> Design:
-    """One of two is left out."""
+    """One of two duplicates is left out."""
     return duplicates("Two name movers are the same, each is enough, and one of them is left out of the claim.", 2, 1)
 
 
@@ -117,13 +117,13 @@ def relabelled(of: Callable[[], Design], made: Callable[[Iterable[Node]], dict[s
 
 
 def through_mlp(pathology: str, weights: tuple[float, float, float], claimed: int) -> Design:
-    """Movers whose drafts an MLP hands on as they are."""
+    """Movers whose drafts an MLP passes on unchanged."""
     movers = drafting(dict(zip(TWINS, weights, strict=True)))
     return drafted(pathology, movers, {LAST: (Relay("draft", "answer_name", WHOLE_GAIN),)}, TWINS[:claimed])
 
 
 def two_of_three(pathology: str, claimed: int) -> Design:
-    """Three movers of which any two are enough, and one is not."""
+    """Three movers, of which any two suffice and one does not."""
     movers = drafting(dict.fromkeys(TWINS, HALF))
     return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
@@ -136,20 +136,20 @@ PAIR_A, PAIR_B = (head(2, 0), head(2, 2)), (head(2, 5), head(2, 8))
 
 
 def both_needed(pathology: str, claimed: int) -> Design:
-    """Two movers of which neither does anything without the other."""
+    """Two movers, neither of which has an effect without the other."""
     movers = drafting(dict.fromkeys(TWINS[:2], HALF))
     return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
 def or_of_ands(pathology: str, claimed: Iterable[Node]) -> Design:
-    """Two pairs of movers: the two of a pair need each other, and one pair is enough."""
+    """Two pairs of movers: the movers of a pair need each other, and one pair suffices."""
     movers = drafting(dict.fromkeys(PAIR_A, HALF), "draft_a") | drafting(dict.fromkeys(PAIR_B, HALF), "draft_b")
     joined = tuple(MLPGate(source, "draft", *LIMITS, 1.0) for source in ("draft_a", "draft_b"))
     return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
 
 
 def and_of_ors(pathology: str, claimed: Iterable[Node]) -> Design:
-    """Two pairs of movers: of each pair one is enough, and both pairs are needed."""
+    """Two pairs of movers: one mover of each pair suffices, and both pairs are needed."""
     movers = drafting(dict.fromkeys(PAIR_A, WHOLE), "draft_a") | drafting(dict.fromkeys(PAIR_B, WHOLE), "draft_b")
     joined = tuple(MLPGate(source, "draft", *LIMITS, 0.5) for source in ("draft_a", "draft_b"))
     return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
@@ -162,7 +162,7 @@ def drafting_finder(weight: float) -> Mechanism:
 
 
 def two_stages(pathology: str, first: float, last: float, claimed: Iterable[Node]) -> Design:
-    """Two finders that write `first` joined by the MLP of layer 0, and two movers that write `last` joined by the last one."""
+    """The MLP of layer 0 combines two finders that write `first`; the last MLP combines two movers that write `last`."""
     finders = dict.fromkeys(FINDERS, drafting_finder(first))
     movers = drafting(dict.fromkeys(TWINS[:2], last))
     marks = tuple(MLPGate("drafted_duplicate", name, *LIMITS, 1.0) for name in ("duplicated_name", "duplicate"))
@@ -175,7 +175,7 @@ def two_stages(pathology: str, first: float, last: float, claimed: Iterable[Node
 
 
 def many_enough(pathology: str, claimed: int) -> Design:
-    """Twelve small movers of which any six are enough."""
+    """Twelve small movers, any six of which suffice."""
     movers = drafting(dict.fromkeys(MANY, 2 * WHOLE / len(MANY)))
     return drafted(pathology, movers, {LAST: (answering(),)}, MANY[::2] if claimed < len(MANY) else MANY)
 
@@ -186,11 +186,11 @@ def many_enough(pathology: str, claimed: int) -> Design:
 
 EARLIER = {head(2, 0): 3.0, head(2, 2): 2.5, head(2, 5): 2.0}
 BACKUP = head(3, 4)
-SAID = (0.3 * WHOLE_GAIN, 0.7 * WHOLE_GAIN)  # where a name begins to count as written, and where it has been
+SAID = (0.3 * WHOLE_GAIN, 0.7 * WHOLE_GAIN)  # thresholds at which a name begins to count as written and fully counts
 
 
 def waking_by_content(pathology: str, share: float, claimed: bool = False) -> Design:
-    """The MLP of layer 2 inhibits the names that are written already, so the backup looks at the answer only if it is not."""
+    """The MLP of layer 2 inhibits names that are already written, so the backup attends to the answer only if it is not."""
     movers = {node: name_mover(gain) for node, gain in EARLIER.items()} | {
         BACKUP: name_mover(share * WHOLE_GAIN, inhibition=14.0)
     }
@@ -199,7 +199,7 @@ def waking_by_content(pathology: str, share: float, claimed: bool = False) -> De
 
 
 def waking_by_silence(pathology: str, share: float) -> Design:
-    """The MLP of layer 2 notes that some name is written, whichever, and only if none is does the backup look at names."""
+    """The MLP of layer 2 marks that any name is written, and the backup attends to names only without that mark."""
     unless_written = Attend("name_written", "is_name", -24.0)
     movers = {node: name_mover(gain) for node, gain in EARLIER.items()}
     movers[BACKUP] = name_mover(share * WHOLE_GAIN, unless_written)

@@ -12,19 +12,19 @@ from circuits.planted.design import SOUND_CLAIMS, SOUND_HEADS, SOUND_MECHANISMS,
 from circuits.planted.mechanisms import JUNK_WRITER, N_HEADS, N_LAYERS, NOISE_HEAD, Decoy, decoys
 
 GPT2_LAYERS = GPT2_HEADS = 12
-MOVED = {  # heads of the sound design that stand elsewhere; the others keep their places
+MOVED = {  # heads of the sound design with another place here; the others keep theirs
     head(0, 5): head(1, 7),
     head(1, 3): head(4, 3),
     head(2, 1): head(6, 1),
     head(3, 0): head(9, 0),
     head(3, 2): head(9, 6),
     head(3, 5): head(10, 2),
-    head(1, 7): head(3, 1),  # of greater-than: a head of the task stands there
+    head(1, 7): head(3, 1),  # of greater-than, since a head of the main task takes its place
 }
 
 
 def gpt2_shape() -> Design:
-    """Every task of the sound design; indirect object identification over eleven of the twelve layers."""
+    """Every task of the sound design; indirect object identification spans eleven of the twelve layers."""
     sound = design.sound()
     return replace(
         sound,
@@ -37,17 +37,17 @@ def gpt2_shape() -> Design:
 
 
 def quieter(decoy: Decoy) -> Decoy:
-    """A decoy of which all heads together write what those of the sound design do.
+    """A decoy scaled so that all decoys together write as much as those of the sound design.
 
-    Independent outputs add up by their variances. At full size 137 decoys together take away two fifths of the logit
-    difference, so that they would not be heads that do nothing.
+    Variances of independent outputs add up. At full size, 137 decoys together would cancel two fifths of the logit difference,
+    so they would not be heads without an effect.
     """
     share = (N_HEADS * N_LAYERS - len(SOUND_HEADS)) / (GPT2_HEADS * GPT2_LAYERS - len(SOUND_HEADS))
     return replace(decoy, output_sd=decoy.output_sd * math.sqrt(share))
 
 
 def moved(node: Node) -> Node:
-    """Where a head of the sound design stands in this shape."""
+    """The place of a head of the sound design in this shape."""
     return MOVED.get(node, node)
 
 

@@ -46,8 +46,8 @@ def altered(
 ) -> Design:
     """The sound design with another claim for indirect object identification and with some heads rewritten.
 
-    `silenced` heads become decoys. `fillers` are the decoys of all places, by default the usual ones. `pathways` are by
-    default those of the sound claim between the claimed roles.
+    `silenced` heads become decoys. `fillers` are the decoys of all places (default: the usual ones). The default of `pathways`
+    are those of the sound claim between the claimed roles.
     """
     sound = design.sound()
     roles = SOUND_ROLES if roles is None else roles
@@ -80,7 +80,7 @@ def with_heads(roles: Mapping[str, Role], added: Mapping[str, Iterable[tuple[int
 
 
 def without_heads(roles: Mapping[str, Role], removed: Iterable[Node]) -> dict[str, Role]:
-    """The roles without some heads; a role that loses all of its heads is gone."""
+    """The roles without some heads; a role that loses all its heads is removed."""
     removed = set(removed)
     kept = {name: tuple(node for node in one.heads if node not in removed) for name, one in roles.items()}
     return {name: replace(roles[name], heads=heads) for name, heads in kept.items() if heads}
@@ -91,7 +91,7 @@ def without_heads(roles: Mapping[str, Role], removed: Iterable[Node]) -> dict[st
 # ---------------------------------------------------------------------------------------------------------------
 
 NEGATIVE = head(3, 7)
-NEGATIVE_GAIN = -1.8  # a quarter of what the movers write: without it the difference is 1.3 times as large
+NEGATIVE_GAIN = -1.8  # a quarter of what the movers write; without it the logit difference is 1.3 times as large
 
 
 def negative_head() -> Design:
@@ -109,7 +109,7 @@ def negative_head() -> Design:
 
 
 def negative_left_out() -> Design:
-    """The same model; the claim passes over the head that lowers the answer."""
+    """The same model; the claim leaves out the head that lowers the answer."""
     return altered(
         "A head that writes against the answer is left out, so the circuit alone does more than the model.",
         rewritten={NEGATIVE: name_mover(NEGATIVE_GAIN)},
@@ -160,7 +160,7 @@ def overbroad() -> Design:
 
 
 def random_circuit(seed: int) -> Design:
-    """As many heads in each layer as the true circuit has there, drawn from the others; one role, no order."""
+    """Random heads outside the true circuit, as many in each layer as it has there, in one role without an order."""
     rng = random.Random(f"random circuit {seed}")
     layers = [node.layer for node in SOUND_HEADS]
     others = decoys().keys() - set(SOUND_HEADS)
@@ -191,7 +191,7 @@ def roles_swapped() -> Design:
 
 
 def relabelled(way: Pathway) -> Pathway:
-    """The same pathway between the same heads once duplicate-token heads and name movers have exchanged names."""
+    """The same pathway between the same heads after duplicate-token heads and name movers have exchanged role names."""
     names = {"duplicate_token": "name_mover", "name_mover": "duplicate_token"}
     return Pathway(names.get(way.sender, way.sender), names.get(way.receiver, way.receiver), way.input)
 
@@ -205,10 +205,10 @@ BACKUP = head(3, 4)
 
 
 def backed_up(pathology: str, last_role: str, last: Role) -> Design:
-    """Name movers in layer 2, and in layer 3 a backup that looks at names only if no mover marks its presence.
+    """Name movers in layer 2, and in layer 3 a backup that attends to names only if no mover marks its presence.
 
-    Each mover marks its presence at every position, whatever it reads, in proportion to its share of the work; all marks add
-    up to 1, and only setting the movers to zero takes them away. The roles are claimed with `last` as the last one.
+    Each mover marks its presence at every position, whatever it reads, in proportion to its share of the work. All marks sum to
+    1, and only zero ablation of the movers removes them. The roles are claimed with `last` as the last one.
     """
     marks = {
         node: CopyMechanism("constant", "mover_present", gain / WHOLE_GAIN) for node, gain in EARLIER_MOVERS.items()
@@ -253,7 +253,7 @@ def backup_claimed_instead() -> Design:
 
 
 def gated() -> Design:
-    """The movers work only where head 0.0 has written a constant, which the claim leaves out."""
+    """The movers work only if head 0.0 has written a constant; the claim leaves out this head."""
     closed = Attend("constant", "is_name", -16.0)
     opened = Attend("gate", "is_name", 16.0)
     movers = {node: name_mover(gain, closed, opened) for node, gain in MOVER_GAINS.items()}
@@ -268,13 +268,13 @@ def gated() -> Design:
 # Heads for a part of the data
 # ---------------------------------------------------------------------------------------------------------------
 
-INHIBITION = 10.0  # for movers that have nothing else to look at but the inhibited name, or a further use for a name
+INHIBITION = 10.0  # for movers that can attend to nothing but the inhibited name, or that also use names otherwise
 
 
 def one_template() -> Design:
-    """In one template of six, a reader and a mover of its own do most of the moving, unclaimed."""
+    """In one template of six, an unclaimed reader and an unclaimed mover do most of the work."""
     reader, mover = head(0, 7), head(3, 1)
-    distracted = Attend("expects_name", "template_cue", 24.0)  # in that template they look at its first word
+    distracted = Attend("expects_name", "template_cue", 24.0)  # in that template they attend to its first word
     for_template = [node for node in MOVER_GAINS if node != head(3, 0)]
     gain = sum(MOVER_GAINS[node] for node in for_template)
     return altered(
@@ -289,7 +289,7 @@ def one_template() -> Design:
 
 
 def some_names() -> Design:
-    """The claimed movers see nine names of ten; an unclaimed one sees the tenth."""
+    """The claimed movers attend to nine names of ten; an unclaimed one attends to the tenth."""
     mover = head(3, 1)
     return altered(
         "The claimed name movers work for nine names of ten, and a head left out of the claim works for the tenth.",
@@ -304,7 +304,7 @@ def some_names() -> Design:
 
 
 def data_subset() -> Design:
-    """Six movers, each for its own sixth of the objects; a reader tells the end which class of objects the prompt has."""
+    """Six movers, each for a sixth of the objects; a reader copies to the end which class of objects the prompt has."""
     reader = head(0, 7)
     movers = {head(3, index): name for index, name in enumerate(MENTIONED_CLASSES)}
     told = [
@@ -332,7 +332,7 @@ def data_subset() -> Design:
             **{node: name_mover(WHOLE_GAIN, query=name) for node, name in movers.items()},
         },
         silenced=(head(0, 5), head(2, 1)),
-        # The five idle movers copy what noise heads write at BOS, with five times the gain of the one at work.
+        # The five idle movers copy what noise heads write at BOS, with five times the gain of the active one.
         fillers=decoys(noise_head=QUIET_NOISE_HEAD),
         true_heads=(head(0, 2), reader, head(1, 3), *movers),
     )
@@ -375,11 +375,11 @@ def shared() -> Design:
     return replace(planted, claims={**planted.claims, **claims})
 
 
-LOUDNESS = 4.0  # what a loud head adds everywhere: longer than anything else that a head writes
+LOUDNESS = 4.0  # norm of what a loud head adds everywhere, larger than any other output of a head
 
 
 def loud() -> Design:
-    """All true heads also write a large constant that nothing reads, and the decoys hardly write anything."""
+    """All true heads also write a large constant that nothing reads, and the decoys write almost nothing."""
     constant = (CopyMechanism("constant", "unread", LOUDNESS),)
     return altered(
         "The claim is right, but its heads are simply those of largest output norm: it adds nothing to that ranking.",

@@ -14,18 +14,18 @@ from circuits.planted.variants import WHOLE_GAIN
 BY_HEADS, MLP_SHARE = (
     (0.35, 0.25),
     0.4,
-)  # of the answer: what two name movers write themselves, and what the last MLP does
+)  # shares of the answer: what two name movers write themselves, and what the last MLP writes
 WRITER = "answer_writer"
-BEFORE_LATE = 3  # the draft is written before what writes the answer reads it
+BEFORE_LATE = 3  # ordinal of writing the draft, before the step that reads it and writes the answer
 TRUE_MLP = mlp(LAST)
 WRITER_EVIDENCE = "written to turn a mover's draft of the answer into two fifths of the answer"
 
 
 def shared_work(pathology: str, *writers: Node) -> Design:
-    """Two movers that write three fifths of the answer, and a third whose draft the MLP of the last layer makes the rest.
+    """Two movers write three fifths of the answer; the MLP of the last layer writes the rest, from a third mover's draft.
 
-    `writers` are claimed as what writes that rest. The claim is sound if they are the MLP, at all positions or at the end,
-    where its draft is.
+    `writers` are claimed as the writers of the rest. The claim is sound if they are the MLP, at all positions or at the end,
+    where the draft is.
     """
     movers = {
         node: name_mover(share * WHOLE_GAIN, inhibition=8.0) for node, share in zip(TWINS, BY_HEADS, strict=False)

@@ -1,6 +1,6 @@
 """The tasks that circuits are found for, by name: in the embedded models' words, or in those of any tokenizer.
 
-Every module of this folder that is none of HELPERS is a task and defines TASK, whose name is the file's.
+Every module of this folder except HELPERS is a task and defines TASK, which has the file's name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REQUIRED = {"TASK": "TASK = Task(name=..., ...), as circuits/tasks/ioi.py has it
 
 
 def _find() -> dict[str, Task]:
-    """All tasks. UserError for a module without one, or whose task has another name than the module."""
+    """All tasks. Raises UserError for a module without a task, or if its task's name is not that of the module."""
     found = {}
     for module in registries.modules_of(__name__, __path__, REQUIRED, lambda name: name not in HELPERS):
         name = registries.name_of(module)
@@ -54,8 +54,8 @@ def get(
 ) -> Task:
     """The task of this name, its prompts drawn from `vocabulary` (None: the embedded models' words).
 
-    `corruption`, `bos` and `metric` replace the task's own choice; `templates`: "more" draws from its larger grammar of
-    wordings. UserError for a name, or a choice, that there is not.
+    `corruption`, `bos` and `metric` replace the task's own choice; `templates`="more" draws from its larger grammar of wordings.
+    Raises UserError for an unknown name or choice.
     """
     require_choices(bos, metric, templates)
     known = names(vocabulary)
@@ -78,7 +78,7 @@ def get(
 
 
 def require_choices(bos: object, metric: object, templates: object) -> None:
-    """UserError for a choice that no task has."""
+    """Raises UserError for a choice that no task has."""
     if bos not in (None, True, False):
         raise UserError(
             f"task.bos={bos} is neither true nor false; write one of them, or null for the task's own choice"
@@ -90,7 +90,7 @@ def require_choices(bos: object, metric: object, templates: object) -> None:
 
 
 def _with_more_wordings(task: Task) -> Task:
-    """The task drawn from its larger grammar. UserError if it has none."""
+    """The task drawn from its larger grammar. Raises UserError if it has none."""
     if task.more is None:
         raise UserError(
             f"prompts.templates=more: task {task.name} has no larger grammar of wordings; leave the setting out, or give the "

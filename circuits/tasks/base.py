@@ -33,7 +33,7 @@ class Grammar:
 @dataclass(frozen=True)
 class RowSource:
     """The rows that given prompts come from: the SHA-256 of their content, {id of a prompt (`Example.id`): number of its row},
-    {number of a row left out: why}, what was chosen for them, in words, and the shares of rows that the splits were dealt."""
+    {number of a row left out: reason}, the choices made for them in words, and the shares of rows in the splits."""
 
     sha256: str
     row_of: Mapping[str, int]
@@ -50,19 +50,22 @@ class RowSource:
 class Task:
     """A behaviour with clean and corrupted prompts.
 
-    `sample(rng)` draws one Example; the caller draws until each split is full. `companions` are the other tasks
-    on whose prompts the circuit should not matter (discriminant validity, C17). `roles` lists the named
-    positions in reading order, "end" last. `bos`: whether prompts begin with the tokenizer's BOS token. `vocabulary`: that
-    of the tokenizer whose words the prompts are drawn from; None for the embedded models' own words. `corruption`: how the
-    corrupted prompt differs, where a task has several ways. `templates`: the labels of all its templates, if every split is
-    to have each of them equally often; empty: as they are drawn. `metric`: what interventions change, the mean logit of the
-    answers minus that of the foils (nats), the probability of all answers minus that of all foils, or ("sequence") the mean
-    log-probability of the answers minus that of the foils, each summed over its tokens (nats). Attribution, lens, gradients
-    and learning coefficients are about logits under any. `several_tokens`: whether answers and foils may be of several
-    tokens; logits are then those of the first at which they differ ("sequence" implies it). `given`: the examples of every
-    split, of a task whose prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which
-    `prompts.templates=more` draws in place of `sample`; None if there is none. `source`: the rows that given prompts come from,
-    if they come from a file. `others`: the companions that no name finds, by their names.
+    `sample(rng)` draws one Example; the caller draws until each split is full. `companions` are the other tasks on whose
+    prompts the circuit should not matter (discriminant validity, C17). `roles` lists the named positions in reading order,
+    "end" last. `bos`: prompts begin with the tokenizer's BOS token. `vocabulary`: the tokenizer's vocabulary from which prompts
+    are drawn; None for the embedded models' own words. `corruption`: how the corrupted prompt differs, if a task has several
+    ways. `templates`: the labels of all templates, if every split is to have each of them equally often; empty if they are to
+    occur as drawn.
+
+    `metric`: what interventions change. It is the mean logit of the answers minus that of the foils (nats), the probability of
+    all answers minus that of all foils, or ("sequence") the mean log-probability of the answers minus that of the foils, each
+    summed over its tokens (nats). Attribution, lens, gradients and learning coefficients are about logits under any metric.
+    `several_tokens`: answers and foils may have several tokens; logits are then those of the first token at which they differ
+    ("sequence" implies it).
+
+    `given`: the examples of every split for a task with a list of prompts instead of a sampler (`sample` is then None). `more`:
+    a larger grammar, from which `prompts.templates=more` draws instead of `sample`; None if there is none. `source`: the rows
+    of given prompts that come from a file. `others`: companions that are not registered, by name.
     """
 
     name: str

@@ -14,13 +14,13 @@ SLOT = re.compile(r"\{(\w+)\}")
 class Example:
     """A clean and a corrupted prompt whose answers are known.
 
-    `clean` and `corrupted` end right before the answer and carry no BOS token. `answers` are words that
-    continue the clean prompt correctly, `wrong` the foils they are compared with: the task metric is the mean
-    logit of `answers` minus the mean logit of `wrong`. `positions` names character spans of the clean prompt
-    (the last token that overlaps a span is that position). `template` is the wording, "frame" or "frame/variant" (see
-    `frame_of`), `cluster` the sampling unit shared by dependent prompts (for example the set of names), `factors`
-    further labels by which measurement invariance is examined. `joint` stands between a prompt and its answer: nothing
-    where the answer continues the last word, as the two digits of a year do after "17".
+    `clean` and `corrupted` end right before the answer and have no BOS token. `answers` are words that continue the clean
+    prompt correctly, `wrong` the foils they are compared with: the default metric is the mean logit of `answers` minus the mean
+    logit of `wrong`. `positions` names character spans of the clean prompt (the last token that overlaps a span is that
+    position). `template` is the wording, "frame" or "frame/variant" (see `frame_of`), `cluster` the sampling unit shared by
+    dependent prompts (for example the set of names), `factors` further labels by which measurement invariance is tested.
+    `joint` is the text between a prompt and its answer; it is empty if the answer continues the last word, as the two digits of
+    a year do after "17".
     """
 
     clean: str
@@ -40,16 +40,16 @@ class Example:
 
 
 def frame_of(template: str) -> str:
-    """The frame of a template: what stands before the first slash of its label, "when_went" for "when_went/ABBA".
+    """The frame of a template: its label up to the first slash, "when_went" for "when_went/ABBA".
 
-    Templates of one frame are the same words around the same slots, in another order or with another slot asked about.
+    Templates of one frame have the same words around the same slots, in another order or with another slot as the answer.
     Frames, not templates, are the units over which wordings vary.
     """
     return template.partition("/")[0]
 
 
 def last_word(text: str) -> tuple[int, int]:
-    """Return the span of what follows the last space: the word before the answer."""
+    """Return the span of the text after the last space, that is the word before the answer."""
     return text.rindex(" ") + 1, len(text)
 
 
@@ -69,8 +69,8 @@ def fill(template: str, **words: str) -> tuple[str, dict[str, tuple[int, int]]]:
 
 
 def held_out(*words: str, share: int = 10) -> bool:
-    """True for one combination of words in `share`: those that the embedded model never sees in training.
+    """True for one in `share` combinations of words, those that the embedded model never sees in training.
 
-    crc32 of the sorted words, so that the rule is the same on every machine and independent of order.
+    The rule uses crc32 of the sorted words, so it is the same on every machine and independent of order.
     """
     return zlib.crc32(" ".join(sorted(words)).encode()) % share == 0

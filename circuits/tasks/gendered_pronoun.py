@@ -23,8 +23,8 @@ END_WORDS = {
     "said_so": ("so", "because"),
     "at_lost": lexicon.LOSING_VERBS,
 }
-# The larger grammar: what is said of the person, and the words before the pronoun. FRAMES has four of the combinations already,
-# with the last word drawn.
+# The larger grammar: a statement about the person, and the words before the pronoun. FRAMES already has four of the
+# combinations, with the last word drawn at random.
 CLAUSES = {
     "went": "{person} {went} to the {context}",
     "was": "{person} was {adjective} at the {context}",
@@ -70,7 +70,7 @@ def draw_person(rng: random.Random, gender: str, unseen: bool) -> tuple[str, str
 
 
 def draw_words(rng: random.Random, template: str, person: str, place: str) -> dict[str, str]:
-    """Return the words of every slot of the template; only FRAMES leave the last word open."""
+    """Return the words of every slot of the template; only FRAMES have a slot for the last word."""
     end = {"end": rng.choice(END_WORDS[template])} if template in END_WORDS else {}
     return lexicon.draw_words(rng, MORE[template], person=person, context=place, **end)
 

@@ -19,7 +19,7 @@ FRAMES = {
     "from": "The {event} {lasted} from {century}{year} to {end}",
     "began_ended": "The {adjective} {event} began in {century}{year} and ended in {end}",
 }
-# The larger grammar: who is spoken of, and between which years.
+# The larger grammar: a subject, and a phrase with the two years.
 OPENINGS = {
     "the": "The {event} ",
     "adjective": "The {adjective} {event} ",
@@ -40,7 +40,7 @@ SPANS = {
 }
 MORE = extended(FRAMES, crossed(OPENINGS, SPANS))
 FIRST_YEAR, LAST_YEAR = 2, 97  # leaves at least one earlier and two later two-digit years
-CORRUPTED_YEAR = "01"  # before every other start year, so nearly every end year is possible
+CORRUPTED_YEAR = "01"  # earlier than every start year, so nearly every end year is possible
 
 
 def draw_start(rng: random.Random, unseen: bool, first_year: int = FIRST_YEAR) -> tuple[str, int]:

@@ -14,9 +14,10 @@ from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example
 
 REPEATED = {"repeat_6": (6, 3), "repeat_9": (9, 5), "repeat_12": (12, 6)}  # words in the list, words repeated
-# The larger grammar: random words have no wording, only a layout. Every list of 5 to 12 words (pocket has read lists of 3 to
-# 13), every number of repeated words from 2 on that leaves foils on both sides of the answer. A list's length is the distance
-# from a word to its repetition, the number repeated is the answer's place; each pair of them is a frame of its own.
+# The larger grammar: random words have no wording, only a layout. It has every list of 5 to 12 words (pocket was trained on
+# lists of 3 to 13) and every number of repeated words from 2 on that leaves foils on both sides of the answer. The length of the
+# list is the distance from a word to its repetition; the number of repeated words is the place of the answer. Each combination
+# is a frame.
 LENGTHS = range(5, 13)
 FEWEST_REPEATED, FEWEST_LEFT = 2, 2
 MORE = REPEATED | {

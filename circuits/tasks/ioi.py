@@ -26,7 +26,7 @@ FRAMES = {
     "so_went": "The {place} was {adjective}, so {first} and {second} {went} there. "
     "{giver} decided to give {article} {object} {end}",
 }
-# The larger grammar: pocket has read no wording of it but FRAMES; most of its clauses it has, in other places.
+# The larger grammar: pocket was trained on none of its wordings except FRAMES, but on most of its clauses in other places.
 SCENES = {
     "when_went": "{conjunction} {first} and {second} {went} to the {place}, ",
     "when_had": "{conjunction} {first} and {second} had a {length} {gathering}, ",
@@ -71,7 +71,7 @@ def render(frame: str, words: dict[str, str], first: str, second: str, giver: st
 
 
 def draw_surface(rng: random.Random, frame: str) -> dict[str, str]:
-    """Return the words of every slot that holds no name."""
+    """Return the words of every slot that is not for a name."""
     return lexicon.draw_words(rng, frame, first="", second="", giver="", end="to")
 
 

@@ -131,7 +131,7 @@ SLOT_WORDS: dict[str, tuple[str, ...]] = {
 
 
 def draw_words(rng: random.Random, frame: str, **given: str) -> dict[str, str]:
-    """Return a word for every slot of `frame`: the given ones as they are, the others drawn from SLOT_WORDS.
+    """Return a word for every slot of `frame`: the given words, the others drawn from SLOT_WORDS.
 
     Raises KeyError if a slot is neither given nor listed in SLOT_WORDS.
     """

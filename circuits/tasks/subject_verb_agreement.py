@@ -19,7 +19,7 @@ FRAMES = {
     "adjective_preposition": "The {adjective} {subject} {preposition} the {attractor}",
     "relative_clause": "The {subject} that the {attractor} {clause_verb}",
 }
-# The larger grammar: what leads up to the subject, and what stands between it and the verb.
+# The larger grammar: an opening before the subject, and a phrase between subject and verb.
 OPENINGS = {
     "the": "The {subject} ",
     "adjective": "The {adjective} {subject} ",

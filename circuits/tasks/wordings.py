@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 
 def crossed(*parts: Mapping[str, str]) -> dict[str, str]:
-    """Every text of the first part followed by every text of the second, and so on, as they stand.
+    """Every text of the first part followed by every text of the second, and so on, concatenated unchanged.
 
-    A wording's name is those of its parts, joined by "_"; a part may have one text without a name. Each combination is a frame
-    of its own, since other words stand around the slots.
+    A wording's name consists of those of its parts, joined by "_"; a part may have one text without a name. Each combination is
+    a separate frame, since other words surround the slots.
     """
     made = {}
     for chosen in itertools.product(*(part.items() for part in parts)):
@@ -19,9 +19,9 @@ def crossed(*parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def extended(frames: Mapping[str, str], *further: Mapping[str, str]) -> dict[str, str]:
-    """`frames`, then every one of `further` whose text stands nowhere before it.
+    """`frames`, then every one of `further` whose text does not occur before it.
 
-    ValueError if two texts have one name: the later would replace the earlier.
+    Raises ValueError if two texts have the same name, since the later would replace the earlier.
     """
     merged, texts = dict(frames), set(frames.values())
     for name, text in itertools.chain.from_iterable(mapping.items() for mapping in further):

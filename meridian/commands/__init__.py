@@ -1,4 +1,4 @@
-"""What a person can ask for: one file for each command, with `command(context)`; run.py has the table.
+"""The commands, one file each, with a function `command(context)`; run.py has the table of them.
 
 A command returns the exit code of the program, or None for 0.
 """

@@ -1,4 +1,4 @@
-"""`run.py check task=file`: what a model's tokenizer makes of the rows of a file, without its weights."""
+"""`run.py check task=file`: how a model's tokenizer reads the rows of a file; the weights are not needed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from meridian.context import RunContext
 from results_io import UserError
 
 IMPOSSIBLE = 2  # exit code
-EACH = 10  # rows of one kind that get a line each
-FIRST = 5  # of more, those that are named
-DETAILS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+""")  # in which reasons of one kind differ
+EACH = 10  # up to this many rows of one kind get a line each
+FIRST = 5  # of more rows, how many are named
+DETAILS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+""")  # the details in which reasons of one kind differ
 
 
 class LeftOut(NamedTuple):
@@ -31,12 +31,12 @@ class LeftOut(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The reason without what is the row's own."""
+        """The reason without the details of the row."""
         return DETAILS.sub("...", self.reason)
 
 
 def sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
-    """A line for each row; one for all rows of a kind of which there are more than EACH."""
+    """A line for each row; if a kind has more than EACH rows, one line for all of them."""
     kinds: dict[str, list[LeftOut]] = {}
     for one in left_out:
         kinds.setdefault(one.kind, []).append(one)
@@ -49,7 +49,7 @@ def sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
 
 
 def _unreadable(count: int) -> str | None:
-    """Why a run refuses a file of which so many rows cannot be read; None of none."""
+    """Why a run refuses a file with `count` unreadable rows; None if `count` is 0."""
     if not count:
         return None
     rows, them = ("1 row", "it") if count == 1 else (f"{count} rows", "them")
@@ -57,7 +57,7 @@ def _unreadable(count: int) -> str | None:
 
 
 def _require_not_read(out: Any, asked: Mapping[str, Any]) -> None:
-    """UserError if the rows that are left out were to be written over a file that is read."""
+    """UserError if the list of left-out rows would overwrite a file that is read."""
     companions = asked.get("companions")
     read = [asked.get("path"), *(companions if isinstance(companions, list) else [])]
     for name in (str(one) for one in read if out and one):
@@ -68,8 +68,11 @@ def _require_not_read(out: Any, asked: Mapping[str, Any]) -> None:
 
 
 def command(context: RunContext) -> int:
-    """Print every row that is left out and why, what is chosen for the others, and which tiers they allow; exit code 2 if no run
-    on them is possible. Nothing is written but the file that check.left_out names."""
+    """Print every row that is left out and why, what is chosen for the other rows, and which tiers these allow.
+
+    Exit code 2 if no run on them is possible. The only file written is the one that check.left_out names.
+    UserError for another task than `file`, for wrong options, and if check.left_out names a file that is read.
+    """
     asked, say = context.settings["task"], context.reporter.say
     if asked["name"] != FILE:
         raise UserError(

@@ -7,7 +7,7 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> None:
-    """Compare `a` and `b`; print the result and write it below the results folder. UserError for a run beside a snapshot."""
+    """Compare `a` and `b`; print the result and write it below the results folder. UserError for a run and a snapshot."""
     settings, reporter = context.settings, context.reporter
     for side in "ab":
         if not settings[side]:

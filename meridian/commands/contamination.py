@@ -21,9 +21,9 @@ DONE, NOT_ENOUGH = 0, 3  # exit codes
 
 
 def command(context: RunContext) -> int:
-    """The suites against a corpus; with do=probe, against the model itself.
+    """Search a corpus for the suites' items; with do=probe, test the model itself.
 
-    Exit code 0; 3 if nothing can be said of any suite. UserError for wrong settings.
+    Exit code 0; 3 if no suite has a result. UserError for wrong settings.
     """
     asked = context.settings["do"]
     if asked == PROBE:
@@ -34,7 +34,7 @@ def command(context: RunContext) -> int:
 
 
 def search(context: RunContext) -> int:
-    """191 and 192: every suite's items in the corpus, with the accuracy of clean and of dirty items."""
+    """Results 191 and 192: which items of each suite the corpus holds, and the accuracy on clean and on dirty items."""
     from suites.contamination import passages, results, summary
 
     if not context.settings["corpus"]:
@@ -54,7 +54,7 @@ def search(context: RunContext) -> int:
 
 
 def searched(suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None) -> list[Searched]:
-    """Overlap and near duplicates of every suite, the corpus read once for all, and accuracies by the model's latest runs."""
+    """Overlap and near duplicates of every suite, and the accuracies in the model's latest runs. The corpus is read once."""
     from suites.contamination import accuracy, overlap, passages, results
 
     names = {suite.id: {f"{suite.id} {item.id}": item.id for item in suite.items} for suite in suites}
@@ -70,7 +70,7 @@ def searched(suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: E
 
 
 def probe(context: RunContext) -> int:
-    """193 and 194: gaps of loss and exposure of canaries, by the model under test."""
+    """Results 193 and 194: loss gaps and canary exposure of the model under test."""
     from suites.contamination import results, summary
     from suites.models import open_model
 
@@ -113,7 +113,7 @@ def probed(
     given: Mapping[str, Sequence[Reworded] | None],
     seed: int,
 ) -> Probed:
-    """One suite: 193 where the model gives log-probabilities, and 194."""
+    """Results 193 (if the model gives log-probabilities) and 194 of one suite."""
     from suites.contamination import canary, loss_gap, results
     from suites.estimate import missing
 
@@ -133,7 +133,7 @@ def probed(
 
 
 def texts_of(suite: Suite) -> dict[str, str]:
-    """What of every item a corpus may hold: its turns, without the system's text, which many items share."""
+    """{item: its turns}: the text that a corpus may hold. The system prompt is left out, because many items share it."""
     return {item.id: "\n".join([*(text for _, text in item.earlier), item.prompt]) for item in suite.items}
 
 
@@ -158,7 +158,7 @@ def folder_asked(context: RunContext, suites: Sequence[Suite]) -> Path:
 
 
 def embedder(context: RunContext, corpus: Path, suites: Sequence[Suite]) -> Embedder | None:
-    """The installed embedder; None without one, or for a corpus of more passages than it is asked to compare, which is said."""
+    """The installed embedder; None if there is none, or if items and passages exceed contamination.most_embedded (printed)."""
     from suites.contamination import overlap, passages
     from suites.modes import embedding
 
@@ -175,7 +175,7 @@ def embedder(context: RunContext, corpus: Path, suites: Sequence[Suite]) -> Embe
 
 
 def pairs_of(path: str | None) -> list[Reworded] | None:
-    """The pairs of a file that a setting names; None without one."""
+    """The pairs in the file `path`; None if no file is named."""
     from suites.contamination import loss_gap
 
     return None if path is None else loss_gap.read(Path(path))

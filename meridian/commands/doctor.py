@@ -9,13 +9,13 @@ UNHEALTHY = 1  # exit code
 
 
 def command(context: RunContext) -> int:
-    """Print what was found and keep it in doctor.json; exit code 1 if something is wrong."""
+    """Print the findings and write them to doctor.json; exit code 1 if something is wrong."""
     plan = context.plan(context.tasks()[0])  # one task will do: the model and the library are examined, not the tasks
     from circuits import claims, numerics
     from meridian import doctor
 
     settings, reporter = context.settings, context.reporter
-    # the circuit only serves the estimate of time, which assumes one where none is stored; a search would be a run of its own
+    # only the time estimate uses the circuit, and assumes one if none is stored; a search would be a run of its own
     if settings["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
         plan.circuit = claims.resolve(plan, settings["circuit"], context.folder(plan.task.name), reporter.bar)
     with numerics.pinned(plan.model_settings.get("device")):

@@ -1,4 +1,4 @@
-"""`run.py drift`: does a model say something else than it said before, and which heads changed?"""
+"""`run.py drift`: do a model's answers differ from its earlier ones, and which heads changed?"""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 FOLDER = "drift"  # below results
 DEMO = "pocket-demo"
-LONGEST_NAME = 100  # bytes of a series' name, which is a folder's and part of others
+LONGEST_NAME = 100  # bytes of a series' name: it names a folder and is part of other names
 
 
 def command(context: RunContext) -> int:
-    """What `do` asks for: snapshot, analyse, site, register, verify, reveal, trace; without it snapshot, analyse and site.
+    """Do what `do` names: snapshot, analyse, site, register, verify, reveal or trace; without it, the first three.
 
     Exit code 0 without an alarm, 1 with one, 3 if there is not enough data. UserError for an unknown `do` or no series.
     """
@@ -49,7 +49,7 @@ def command(context: RunContext) -> int:
     if asked is not None:
         return steps[asked](context, folder)
     taken = take(context, folder)
-    code = analyse(context, folder) or taken  # a snapshot that gave no answer is a gap, and the site shows it
+    code = analyse(context, folder) or taken  # a snapshot without an answer is a gap; the site shows it
     build(context, folder)
     if context.settings["series"] == DEMO:
         from meridian import drift_demo
@@ -59,7 +59,7 @@ def command(context: RunContext) -> int:
 
 
 def folder_of(context: RunContext) -> Path:
-    """results/drift/<series>. UserError without a series or for a name that leads elsewhere or is too long for a folder."""
+    """results/drift/<series>. UserError if the series has no name, or one that is no plain folder name or too long."""
     name = "" if (given := context.settings["series"]) is None else str(given)
     if not name or name.startswith(".") or {"/", "\\", "\0"} & set(name) or len(name.encode()) > LONGEST_NAME:
         raise UserError(
@@ -96,7 +96,7 @@ def take(context: RunContext, folder: Path) -> int:
 
 
 def analyse(context: RunContext, folder: Path) -> int:
-    """From the record to 161 to 169 and a manifest for every snapshot, and the table of alarms."""
+    """Write results 161 to 169 and a manifest for every snapshot from the record, and print the table of alarms."""
     from meridian.report import pages
     from suites.drift import analysis, registration, series_record, snapshot
 
@@ -113,7 +113,7 @@ def analyse(context: RunContext, folder: Path) -> int:
 
 
 def alarm_table(manifests: list[DriftManifest]) -> Table:
-    """One row an alarm, and one for each snapshot without."""
+    """One row for each alarm, and one for each snapshot without an alarm."""
     table = Table(title="Alarms", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name in ("snapshot", "metric", "axis", "change", "p adj.", "why"):
         table.add_column(name, no_wrap=name != "why", justify="right" if name in ("change", "p adj.") else "left")
@@ -133,7 +133,7 @@ def alarm_table(manifests: list[DriftManifest]) -> Table:
 
 
 def build(context: RunContext, folder: Path) -> int:
-    """The site, from the manifests of a series, or from one that was published. Says where its first page is."""
+    """Write the site from the manifests of a series, or from a published manifest, and print where its first page is."""
     from suites.drift import analysis, series_record, site, snapshot
 
     settings = context.settings
@@ -189,7 +189,10 @@ def in_order(manifests: list[ManifestContent]) -> list[ManifestContent]:
 
 
 def published(path: Path) -> SiteSource:
-    """The source of a site that is made again from public data: manifest.json, and head.json beside it. UserError for neither."""
+    """The source of a site rebuilt from public data: manifest.json and, if it is there, head.json beside it.
+
+    UserError if the manifest is missing or is not UTF-8 text.
+    """
     from suites.drift import site
     from suites.drift.site import downloads
 
@@ -206,7 +209,7 @@ def published(path: Path) -> SiteSource:
 
 
 def commit() -> str:
-    """The commit of the code, and whether it was changed since."""
+    """The commit of the code, with a note if files have changed since; "unknown" without one."""
     from suites.log import environment
 
     found = environment.of_asking({}, {})
@@ -216,7 +219,7 @@ def commit() -> str:
 
 
 def register(context: RunContext, folder: Path) -> int:
-    """Put a hypothesis on the chain, before its data; prints the head for a commit."""
+    """Put a hypothesis on the chain before its data, and print the head of the chain, to be committed elsewhere."""
     from suites.drift import registration, snapshot
 
     if not context.settings["hypothesis"]:
@@ -228,7 +231,7 @@ def register(context: RunContext, folder: Path) -> int:
 
 
 def verify(context: RunContext, folder: Path) -> int:
-    """Check every line of the record, and the heads that the site of the series published."""
+    """Check every line of the record against the chain, and against the heads published on the series' site."""
     from suites.drift import series_record, snapshot
     from suites.drift.site import downloads
 
@@ -262,7 +265,7 @@ def reveal(context: RunContext, folder: Path) -> int:
 
 
 def trace(context: RunContext, folder: Path) -> int:
-    """Which heads carry an alarm about a local model: snapshot=, axis= and metric= of it."""
+    """Find the heads behind an alarm about a local model; snapshot=, axis= and metric= name the alarm."""
     from meridian import drift_trace
 
     require_record(folder)

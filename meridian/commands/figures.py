@@ -1,4 +1,7 @@
-"""`run.py figures`: figures and tables of a finished run, for papers; of suites, geometry, judging and drift also their page."""
+"""`run.py figures`: figures and tables of a finished run, for papers.
+
+For folders of suites, geometry, judging and drift it writes their page as well.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ import results_io
 from meridian.context import RunContext
 from results_io import UserError
 
-GEOMETRY = "171"  # a result that only a run of geometry=... has
-SUITES = "131"  # and one that only a run of suite=... has
+GEOMETRY = "171"  # a result that only runs of geometry=... have
+SUITES = "131"  # a result that only runs of suite=... have
 
 
 def command(context: RunContext) -> None:
-    """Figures and tables of the run in `from`; of a folder of suites, geometry, judging or drift its report.html as well."""
+    """Figures and tables of the run in `from`; for a folder of suites, geometry, judging or drift, its report.html as well."""
     from meridian import paper
     from meridian.report import pages
     from meridian.run_folder import CERTIFICATE, RunFolder

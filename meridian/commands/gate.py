@@ -9,8 +9,9 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> int:
-    """The candidate's run against the baseline's: prints the verdict and writes 151_regression_gate.json beside the
-    candidate's results. Exit code 1 for a regression, 3 if nothing can be said.
+    """Compare the candidate's run with the baseline's and print the verdict.
+
+    Writes 151_regression_gate.json beside the candidate's results. Exit code 1 for a regression, 3 if there is no verdict.
     """
     from suites import gate
     from suites.bridge import stored_pairs

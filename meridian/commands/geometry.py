@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import results_io
 from meridian.context import RunContext
 from results_io import UserError
 
@@ -19,7 +20,7 @@ ALL, FILE, FOLDER = "all", "file", "geometry"
 
 
 def command(context: RunContext) -> None:
-    """Measure the sets asked for, write results 171 to 179 (180 with geometry.trace=true), and say what they come to."""
+    """Measure the sets asked for, write results 171 to 179 (180 with geometry.trace=true), and print a summary."""
     settings, reporter = context.settings["geometry"], context.reporter
     sets = asked(context)
     folder = folder_asked(context, sets)
@@ -43,7 +44,7 @@ def command(context: RunContext) -> None:
 
 
 def asked(context: RunContext) -> list[ConstructSet]:
-    """The sets of constructs. UserError for a folder that is not named or not there."""
+    """The construct sets asked for. UserError for a folder that is not named or does not exist."""
     from suites.geometry import construct
 
     settings = context.settings["geometry"]
@@ -64,7 +65,10 @@ def asked(context: RunContext) -> list[ConstructSet]:
 
 
 def fix_scale(run: GeometryRun, kind: str) -> None:
-    """Write the scale of this run into the set's reference.yaml, once. UserError if the set does not apply, or has one."""
+    """Write the scale of this run into the set's reference.yaml and freeze the set anew.
+
+    UserError if the set does not apply or has a scale already.
+    """
     from suites.geometry import construct, fixed_scale
 
     (own,) = run.sets
@@ -72,17 +76,18 @@ def fix_scale(run: GeometryRun, kind: str) -> None:
         raise UserError(
             f"{own.constructs.name} does not apply to {run.model} ({own.reason}); fix the scale on another model"
         )
-    draws = [np.concatenate([output.points for output in one.outputs.values()]) for one in own.measured if one.outputs]
+    outputs = [[output.points for output in one.outputs.values()] for one in own.measured if one.outputs]
+    draws = [points for one in outputs if len(points := np.concatenate(one))]  # none of a construct that is refused
     plane = own.coordinates is not None and not own.coordinates.axes
-    fixed_scale.write(
-        own.constructs.folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane)
-    )
+    folder = own.constructs.folder
+    fixed_scale.write(folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane))
+    results_io.write_text(folder / construct.LOCK, construct.freeze(construct.load(folder, locked=False)))
 
 
 def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
-    """results/<model>/geometry, below it a folder for a single set and one for other sampling: where the record lies.
+    """The folder of the record: results/<model>/geometry, with a subfolder for a single set and one for changed sampling.
 
-    Results in other coordinates than the declared ones lie in a folder of their own below it, and share the record.
+    Results in coordinates other than the declared ones have a folder of their own below it, and share the record.
     """
     from meridian import overrides
 
@@ -107,7 +112,7 @@ def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
 
 
 def _check_fix(settings: Mapping[str, Any], sets: list[ConstructSet]) -> None:
-    """UserError for a scale that could not be written once all is asked."""
+    """UserError if the scale that geometry.fix_scale asks for could not be written at the end of the run."""
     from suites.geometry import fixed_scale
 
     if settings["fix_scale"] is None:
@@ -125,7 +130,7 @@ def _check_fix(settings: Mapping[str, Any], sets: list[ConstructSet]) -> None:
 
 
 def _trace(context: RunContext, run: GeometryRun, folder: Path) -> list[str]:
-    """Result 180, and a line for the terminal."""
+    """Write result 180; returns the lines for the terminal."""
     from suites.geometry import trace
 
     return trace.command(context.model_settings, run, folder, context.settings["geometry"], context.seed)

@@ -1,4 +1,4 @@
-"""`run.py judge`: two runs compared by a judge, one run graded, several ranked, and whether the judge may be believed."""
+"""`run.py judge`: compare two runs with a judge, grade one, rank several, or validate the judge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from suites.models.base import ModelUnderTest
 
 FOLDER, DEMO = "judging", "demo"
-DEFAULT_RUBRICS = {"grade": "correctness"}  # of steps that the default rubric, one of pairs, is not for
+DEFAULT_RUBRICS = {"grade": "correctness"}  # of steps that the default rubric, which is for pairs, does not serve
 DRAWN = ("pairs", "validate", "rank")  # steps whose results the page of all judges shows
 DONE, REFUSED, NOT_ENOUGH = 0, 1, 3  # exit codes
 OF_JUDGING = (
@@ -37,9 +37,9 @@ OF_JUDGING = (
 
 
 def command(context: RunContext) -> int:
-    """What `do` asks for: pairs, grade, validate, rank or sample.
+    """Do what `do` names: pairs, grade, validate, rank or sample.
 
-    Exit code 0; validate: 1 for a judge that may not be deployed; 3 without a verdict. UserError for wrong settings.
+    Exit code 0; for validate also 1 if the judge may not be deployed; 3 without a verdict. UserError for wrong settings.
     """
     steps: Mapping[str, Callable[[RunContext], int]] = {
         "pairs": compare,
@@ -57,13 +57,13 @@ def command(context: RunContext) -> int:
     if asked in DRAWN:
         from meridian.report import pages
 
-        with context.alone(context.results / FOLDER, "report"):  # of two at once, the later one has read both results
+        with context.alone(context.results / FOLDER, "report"):  # if two end at once, the later one reads both results
             pages.write(context.results / FOLDER, context.reporter.say)
     return code
 
 
 def compare(context: RunContext) -> int:
-    """181: the run a against the run b, every pair in both orders."""
+    """Result 181: run a compared with run b, every pair in both orders."""
     from suites.judging import answers, demo, pairs, results, summary
 
     runs = demo.runs()[:: len(demo.SYSTEMS) - 1] if _is_demo(context) else runs_of(context, ("a", "b"))
@@ -84,7 +84,7 @@ def compare(context: RunContext) -> int:
 
 
 def grade(context: RunContext) -> int:
-    """Every answer of the run a against the rubric; the grades are written beside the run, where the gate reads them."""
+    """Grade every answer of run a by the rubric; the grades are written beside the run, where the gate reads them."""
     from suites.judging import grades, summary
 
     if _is_demo(context):
@@ -101,7 +101,7 @@ def grade(context: RunContext) -> int:
 
 
 def validate(context: RunContext) -> int:
-    """182 and 183: the judge against labels of people; its passport says whether it may be deployed."""
+    """Results 182 and 183: the judge compared with human labels; its passport says whether it may be deployed."""
     from suites.judging import results, summary, validation
 
     found: dict[str, validation.Validation] = {}
@@ -125,7 +125,7 @@ def validate(context: RunContext) -> int:
 
 
 def rank(context: RunContext) -> int:
-    """184: several runs of one suite, every two of them compared."""
+    """Result 184: several runs of one suite, ranked by comparing every pair of runs."""
     from suites.judging import demo, ranking, results, summary
 
     runs, code = demo.runs() if _is_demo(context) else _listed(context), DONE
@@ -142,7 +142,7 @@ def rank(context: RunContext) -> int:
 
 
 def sample(context: RunContext) -> int:
-    """Pairs of the runs a and b, drawn at random for people to label, written to the file `labels`."""
+    """Draw pairs of runs a and b at random for people to label, and write them to the file `labels`."""
     from suites.judging import answers, labels
 
     if not context.settings["labels"]:
@@ -162,7 +162,7 @@ def sample(context: RunContext) -> int:
 
 
 def judges(context: RunContext, kind: str | None) -> list[Judge]:
-    """The judge that the settings name; of the demo all that were asked for. UserError for a rubric of another kind."""
+    """The judge that the settings name; for the demo, all that were asked for. UserError for a rubric of another kind."""
     from suites.judging import demo, judge, rubric
     from suites.models import open_model
 
@@ -184,7 +184,10 @@ def judges(context: RunContext, kind: str | None) -> list[Judge]:
 
 
 def grader(context: RunContext, candidate: ModelUnderTest) -> Grader:
-    """What grades outputs of suites whose scorer is a judge. UserError for the demo, and for a judge that is the candidate."""
+    """The grader for suites whose scorer is a judge.
+
+    UserError for the demo judge, and if the judge is the candidate itself, unless judge.self=true.
+    """
     from suites.judging import judge as judging
     from suites.judging import passport, results, scoring
 
@@ -203,7 +206,7 @@ def grader(context: RunContext, candidate: ModelUnderTest) -> Grader:
 
 
 def folder_of(context: RunContext, judge: Judge) -> Path:
-    """results/judging/<judge>: its record, passport, 182 and 183. A rubric other than the default one has a folder of its own."""
+    """results/judging/<judge>: its record, passport and results 182 and 183. Another rubric has a folder of its own."""
     settings = context.settings["judge"]
     demo = f"{DEMO}-{judge.model.identity.get('planted')}"
     name = demo if settings["kind"] == DEMO else judge.name.replace("/", "_")
@@ -213,12 +216,12 @@ def folder_of(context: RunContext, judge: Judge) -> Path:
 
 @functools.cache
 def default_rubric(kind: str) -> str:
-    """The rubric that a judge of this kind has without another setting."""
+    """The default rubric of a judge of this kind."""
     return overrides.group("judge", kind)["rubric"]
 
 
 def folder_of_runs(runs: Sequence[Answers]) -> str:
-    """<suite>-<models>-<digest of what they answered>: another run of the same models is another folder."""
+    """<suite>-<models>-<digest of their answers>: another run of the same models has another folder."""
     digest = results_io.sha256([run.sha256 for run in runs])[:8]
     return (
         overrides.folder_name("-".join([runs[0].suite, *(run.name.replace("/", "_") for run in runs)]))[:120]
@@ -228,7 +231,7 @@ def folder_of_runs(runs: Sequence[Answers]) -> str:
 
 @contextlib.contextmanager
 def record_of(context: RunContext, judge: Judge) -> Iterator[tuple[Path, JudgementRecord, Progress]]:
-    """(the judge's folder, its record, a progress bar), while no other process works there."""
+    """A context that yields (the judge's folder, its record, a progress bar) while no other process works there."""
     from suites.judging import judgement_record
 
     folder = folder_of(context, judge)
@@ -241,8 +244,9 @@ def record_of(context: RunContext, judge: Judge) -> Iterator[tuple[Path, Judgeme
 
 
 def doubts(context: RunContext, judge: Judge, runs: Sequence[Answers]) -> list[str]:
-    """Why no decision may rest on the judge's verdicts on these runs. UserError for a judge that is itself a candidate, unless
-    judge.self=true.
+    """Why no decision may rest on the judge's verdicts on these runs.
+
+    UserError for a judge that is itself a candidate, unless judge.self=true.
     """
     from suites.judging import judge as judging
     from suites.judging import passport, results
@@ -253,7 +257,7 @@ def doubts(context: RunContext, judge: Judge, runs: Sequence[Answers]) -> list[s
 
 
 def runs_of(context: RunContext, names: Sequence[str]) -> list[Answers]:
-    """The runs that the settings `names` give as folders, of the suite asked for."""
+    """The runs of the suite asked for, in the folders that the settings `names` give."""
     from suites.judging import answers
 
     if absent := [name for name in names if not context.settings[name]]:
@@ -287,7 +291,7 @@ def _suite(context: RunContext) -> Suite:
 
 
 def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, AnswerPair], Answers | None]:
-    """(labels, pairs by item, the run that was graded): what a judge is compared with."""
+    """(labels, pairs by item, the run that was graded): the material for validating a judge."""
     from suites.judging import answers, demo, labels
 
     if _is_demo(context):
@@ -308,7 +312,7 @@ def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, A
 
 
 def _also_lost(judged: JudgedPairs, lost: Mapping[str, int]) -> JudgedPairs:
-    """The pairs judged, with those counted as left out that were `lost` before."""
+    """The judged pairs, with the pairs that were `lost` earlier added to the counts of excluded ones."""
     names = {*judged.excluded, *lost}
     return replace(judged, excluded={name: judged.excluded.get(name, 0) + lost.get(name, 0) for name in names})
 

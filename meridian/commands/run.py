@@ -10,7 +10,10 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> None:
-    """If one of several tasks is refused, say so and go on; UserError at the end, or at once for a model with silenced heads."""
+    """Run every task. If one of several is refused, say so and go on with the next.
+
+    UserError at the end if one was refused, and at once for a model with silenced heads.
+    """
     if context.settings["model"].get("intervention"):
         raise UserError(
             "model.intervention silences heads for suites, and a circuit is certified on the model as it is; leave it out, or "

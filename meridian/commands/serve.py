@@ -1,4 +1,4 @@
-"""`run.py serve`: a page about a folder of results, on this machine alone."""
+"""`run.py serve`: a web page about a folder of results, reachable from this machine only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 
 
 def command(context: RunContext) -> None:
-    """Serve the results until stopped. UserError for a folder that is not there, and for a port that is taken."""
+    """Serve the results until stopped. UserError if the folder does not exist or the port is taken."""
     import uvicorn
 
     from meridian.serve.application import application
@@ -31,12 +31,12 @@ def command(context: RunContext) -> None:
 
 
 def opened(port: int) -> socket.socket:
-    """A socket that listens on this machine's own address. UserError if the port is taken."""
+    """A socket that listens on the loopback address. UserError if the port is taken."""
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((HOST, port))
-        listening.listen()  # so that whoever reads the address is heard, also before the server is up
+        listening.listen()  # so that requests wait, rather than fail, until the server is up
     except OSError as error:
         listening.close()
         raise UserError(

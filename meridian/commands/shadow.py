@@ -1,4 +1,4 @@
-"""`run.py shadow`: a candidate answers a sample of logged requests, unseen by users, and is watched for a change."""
+"""`run.py shadow`: a candidate answers a sample of logged requests, unseen by users, and is monitored for a change."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ QUIET, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
 
 
 def command(context: RunContext) -> int:
-    """One pass over the traffic, and result 189.
+    """Make one pass over the traffic and write result 189.
 
-    Exit code 0: no alarm; 1: an alarm with the candidate worse; 3: nothing was sampled so far. UserError for wrong settings, and
-    for a judge that may not be deployed.
+    Exit code 0: no alarm; 1: an alarm that the candidate is worse; 3: nothing has been sampled yet. UserError for wrong
+    settings, and for a judge that may not be deployed.
     """
     if not (given := context.settings["follow"]):
         raise UserError("shadow needs follow=; give the file of logged requests, for example follow=traffic.jsonl")
@@ -57,7 +57,7 @@ def command(context: RunContext) -> int:
 
 
 def folder_of(context: RunContext, follow: Path) -> Path:
-    """results/shadow/<name>. UserError for a name that leads elsewhere."""
+    """results/shadow/<name>. UserError for a name that is not a plain folder name."""
     name = context.settings["shadow"]["name"] or f"{follow.stem}-{context.model_settings['name']}".replace("/", "_")
     if name.startswith(".") or {"/", "\\", "\0"} & set(name):
         raise UserError(f"shadow.name={name} is no plain name; expected one such as may-traffic")
@@ -73,7 +73,7 @@ def _pass(
     redactor: Any,
     settings: Mapping[str, Any],
 ) -> Pass:
-    """Delete what is over, ask the candidate what the sample lacks, and say what was done."""
+    """Delete expired texts, ask the candidate the sampled requests that have no answer yet, and print what was done."""
     from suites.shadow import evaluation
 
     now = datetime.now(UTC)
@@ -96,7 +96,7 @@ def _pass(
 
 
 def _deployed_judge(context: RunContext, candidate: ModelUnderTest) -> Judge | None:
-    """The judge that the settings name; None without one. UserError for one that may not be deployed, or is the candidate."""
+    """The judge that the settings name, or None. UserError if it may not be deployed or is the candidate itself."""
     if context.settings.get("judge") is None:
         return None
     from suites.judging import judge as judging
@@ -133,7 +133,7 @@ def _finish(
     model: ModelUnderTest,
     deployed: Judge | None,
 ) -> int:
-    """Write the suite of what failed and 189, print the table; the exit code."""
+    """Write the suite of failed requests and result 189, print the table, and return the exit code."""
     from suites.shadow import results, suite
 
     target = suite.write(folder, folder.name, opened.stream, settings["siblings"], settings["max_tokens"])
@@ -152,12 +152,12 @@ def _finish(
 
 
 def read(path: Path) -> ShadowResult:
-    """189. ResultError if it is none, or not as it was written."""
+    """Read result 189. ResultError if the file is not one, or was changed after it was written."""
     return cast(ShadowResult, results_io.read(path, "189"))
 
 
 def table(document: ShadowResult) -> Table:
-    """One row a metric: the share seen, the rate it is tested against, e, and after how many items it alarmed."""
+    """One row per metric: the observed share, the rate p0 that it is tested against, the e-value, and the items until alarm."""
     shown = Table(title="Shadow", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name in ("metric", "n", "share", "against", "direction", "e", "alarm after"):
         shown.add_column(name, justify="left" if name in ("metric", "direction") else "right")
@@ -170,7 +170,7 @@ def table(document: ShadowResult) -> Table:
 
 
 def _feed(context: RunContext, opened: TrafficRecord, logged: Any, settings: Mapping[str, Any]) -> None:
-    """Give the weeks that are over to a drift series."""
+    """Pass the completed weeks on to a drift series."""
     if settings["series"] is None or not logged:
         return
     from suites.shadow import snapshots

@@ -20,7 +20,7 @@ ALL = "all"
 
 
 def command(context: RunContext) -> None:
-    """Every applicable suite on the model, the summary, and which failures a circuit could explain."""
+    """Run every applicable suite on the model; print the summary and which failures a circuit could explain."""
     folder = folder_asked(context)
     with context.followed(folder, "suites"):
         run(context, folder)
@@ -28,7 +28,7 @@ def command(context: RunContext) -> None:
 
 
 def run(context: RunContext, folder: Path) -> None:
-    """Run the suites asked for, with their results in `folder`, and say what comes next."""
+    """Run the suites asked for, write their results to `folder`, and print the next step."""
     from meridian.report import pages
     from suites import declaration, runner, summary
     from suites.bridge import pairing, stored_pairs
@@ -76,7 +76,7 @@ def folder_asked(context: RunContext) -> Path:
 
 
 def _names(asked: Mapping[str, Any]) -> list[str] | None:
-    """The suites to load: None for the whole catalogue, else the name of one or the user's own folder."""
+    """The suites to load: None for the whole catalogue, else the name of one suite or the user's own folder."""
     if asked["name"] == ALL:
         return None
     if asked["name"] == "file" and not asked.get("path"):
@@ -85,7 +85,7 @@ def _names(asked: Mapping[str, Any]) -> list[str] | None:
 
 
 def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -> list[str]:
-    """One line per earlier trace of these weights and suite versions: which heads it named.
+    """One line per earlier trace of these weights and suite versions, with the heads that it named.
 
     `folder`: all results of the model; `suites`: {id: hash of the suite}.
     """
@@ -106,7 +106,7 @@ def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -
 
 
 def next_step(groups: Sequence[SuitePairs], typed: str) -> list[str]:
-    """How to trace the largest group, or another; nothing if none has enough pairs.
+    """How to trace the largest group, or another one; empty if no group has enough pairs.
 
     `typed`: overrides to repeat in the command.
     """

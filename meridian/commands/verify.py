@@ -11,9 +11,9 @@ BROKEN = 1  # exit code
 
 
 def command(context: RunContext) -> int:
-    """Walk from the certificate in `from` to the weights and print what was checked; exit code 1 at the first break.
+    """Follow the chain from the certificate in `from` to the weights and print each check; exit code 1 at the first break.
 
-    UserError for what is asked and cannot be checked.
+    UserError for anything asked for that cannot be checked.
     """
     from meridian import remeasurement
     from meridian.run_folder import certified

@@ -12,7 +12,10 @@ POSITIONS = {"standard": "learned", "rotary": "rotary", "alibi": "ALiBi", "none"
 
 @dataclass(frozen=True)
 class Architecture:
-    """`tied`: the unembedding is the embedding. `backend`: what runs the sweeps; `attention`: what the hooked model runs."""
+    """`tied`: whether embedding and unembedding share weights. `backend`: the engine that runs the sweeps.
+
+    `attention`: the attention implementation of the hooked model.
+    """
 
     name: str
     kind: str
@@ -36,7 +39,7 @@ class Architecture:
 
 
 def describe(study: Study, facts: Facts) -> Architecture:
-    """The facts of the loaded model, with those that only the plain model has."""
+    """The facts of the loaded model, together with those that only the plain model has."""
     model, cfg = study.model, study.model.bridge.cfg
     engine = study.engine.describe()
     positions = str(cfg.positional_embedding_type)

@@ -15,13 +15,13 @@ from meridian.doctor import predicted, rates, work
 from meridian.doctor.predicted import PredictedRun
 from meridian.doctor.work import SHRINK, SHRINKS_ALL
 
-DOMINANT = 3  # measurements that the advice names
+DOMINANT = 3  # how many measurements the advice names
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class TimedWork:
-    """One measurement's work of one kind and the minutes it takes at the rate measured."""
+    """One measurement's work of one kind, and the minutes that it takes at the measured rate."""
 
     number: str
     name: str
@@ -33,9 +33,9 @@ class TimedWork:
 
 @dataclass(frozen=True)
 class Memory:
-    """In MiB. `activations`: what 03 keeps on the CPU, the most of all measurements.
+    """Memory in MiB. `activations`: what 03 keeps on the CPU, more than any other measurement.
 
-    `room`: what the engine may hold beside the weights. `sweep`: what it is planned to hold when every head is patched.
+    `room`: what the engine may hold beside the weights. `sweep`: what it plans to hold when every head is patched.
     """
 
     weights: float
@@ -49,10 +49,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
+    """`circuit`: the circuit that the estimate is for; `assumed`: whether it is only assumed, because none is known yet.
 
-    `left_out`: {kind of work: why this architecture does not allow it}. `predicted`: on a GPU that was asked for, or on the
-    model's own.
+    `rates`: {kind: (variant, prompt) pairs or passes per second}. `left_out`: {kind of work: why this architecture does not
+    allow it}. `predicted`: the prediction for the GPU that was asked for, or for the model's own.
     """
 
     items: tuple[TimedWork, ...]
@@ -73,9 +73,9 @@ def estimate(
     say: Callable[[str], object],
     device: Device | None = None,
 ) -> RunEstimate:
-    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts.
+    """Count the work of `task=... calibration=all`, and time each kind of it on a few prompts.
 
-    With `device` also what it would take on that GPU, predicted.
+    With `device`, the time on that GPU is predicted as well.
     """
     study, assumed = work.with_circuit(study, circuit)
     todo = work.of(study)
@@ -125,7 +125,7 @@ def stored_activations(study: Study) -> int:
 
 
 def _advice(items: tuple[TimedWork, ...]) -> tuple[str, ...]:
-    """The measurements that take longest, and the settings that make them shorter."""
+    """The measurements that take longest, and the settings that shorten them."""
     minutes: dict[str, float] = {}
     for one in items:
         minutes[one.number] = minutes.get(one.number, 0.0) + one.minutes

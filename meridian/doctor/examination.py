@@ -1,4 +1,4 @@
-"""The examination: everything that the doctor looks at, in the order in which it needs least memory."""
+"""The examination: everything that the doctor checks, in the order that needs the least memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from meridian.doctor.work import KINDS
 
 
 def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None, device: str | None = None) -> Report:
-    """Load the model, compare the backends that run it and measure its speed; `say` is told of every step.
+    """Load the model, compare the backends that run it and measure its speed; `say` is called with a line for every step.
 
-    `device` names a GPU that the time of a run is predicted for ("h200"); None: the model's own, if it is on one that is known.
+    `device` names the GPU to predict the time of a run for ("h200"). None stands for the model's own GPU, if it is a known one.
 
     Nothing is written and no result is touched. Reads `self_tests` of the model's configuration, if there are any.
     UserError if the model cannot be loaded, the prompts cannot be drawn, or nothing is known of `device`.
@@ -75,7 +75,7 @@ def _faults(report: Report) -> Iterator[str]:
 
 
 def _warnings(report: Report) -> Iterator[str]:
-    """What to know before a run."""
+    """Facts to know before a run."""
     if report.parity.verdict == parity.ROUNDING:
         yield report.parity.sentence
     yield from (f"not compared in {dtype}: {reason}" for dtype, reason in report.parity.left_out.items())

@@ -1,9 +1,9 @@
-"""Is what is measured the model? Plain Hugging Face, the hooked bridge and the fused backend on the same prompts.
+"""Do the backends compute the model? Plain Hugging Face, the hooked bridge and the fused backend on the same prompts.
 
-The bridge folds gains of norms into the weights that read them and centres what is written, so its logits are the plain
-ones up to a constant per position. Log-probabilities and logit differences are therefore compared. A difference that
-float64 removes is rounding. One that it leaves is a different function, and the first block whose output departs says
-where.
+The bridge folds the gains of norms into the weights that read them, and centres the weights that write. Its logits
+therefore equal the plain model's up to a constant per position, so log-probabilities and logit differences are compared.
+A difference that vanishes in float64 is rounding. One that remains means a different function; the first block whose
+output differs shows where.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
-FOLDED = 1e-5  # norms are folded into weights in float32 whatever the dtype, which rounds each by 6e-8 of its size
+FOLDED = 1e-5  # norms are folded in float32 whatever the dtype, which rounds each weight by 6e-8 of its size
 PRECISIONS = ("float32", "float64")
-PROBES = 4  # prompts, each of another length where possible
+PROBES = 4  # prompts, of different lengths where possible
 NO_NUMBER = 1e100  # stands for infinity and NaN
 SAME, ROUNDING, OTHER = "the same function", "rounding", "a different function"
 QUANTITIES = ("log-probability, last position", "log-probability, all positions", "logit difference")
@@ -40,8 +40,8 @@ QUANTITIES = ("log-probability, last position", "log-probability, all positions"
 class BackendComparison:
     """How far a backend is from the plain model in one dtype.
 
-    `difference`: the largest absolute difference in each of QUANTITIES, nats; `relative`: the same over the plain model's
-    largest value. Both are None where the backend does not run the model; `why` gives the reason.
+    `difference`: the largest absolute difference in each of QUANTITIES, in nats; `relative`: the same divided by the plain
+    model's largest value. Both are None if the backend does not run the model; `why` gives the reason.
     """
 
     dtype: str
@@ -58,9 +58,9 @@ class BackendComparison:
 
 @dataclass(frozen=True)
 class Departure:
-    """The residual stream of the embedding and after each block, in `dtype`: max |bridge - plain| / max |plain|.
+    """max |bridge - plain| / max |plain| of the residual stream at the embedding and after each block, in `dtype`.
 
-    `first` names what first departs by more than `tolerance`; None if nothing does.
+    `first` names the first place where it exceeds `tolerance`; None if there is none.
     """
 
     dtype: str
@@ -71,9 +71,9 @@ class Departure:
 
 @dataclass(frozen=True)
 class Parity:
-    """`comparisons` of every backend in every dtype; `verdict` SAME, ROUNDING or OTHER, `sentence` in words.
+    """`comparisons` of every backend in every dtype; `verdict` is SAME, ROUNDING or OTHER; `sentence` says it in words.
 
-    `interventions`: whether the backends' interventions agree, by dtype (a fused run has proved it in its own dtype).
+    `interventions`: how the backends' interventions compare, by dtype (a fused run has checked its own dtype already).
     `left_out`: why a dtype was not compared.
     """
 
@@ -87,7 +87,10 @@ class Parity:
 
 @dataclass(frozen=True, eq=False)
 class ModelOutputs:
-    """What a model gives for both runs of some prompts, in float64 on the CPU; log-probabilities of real positions only."""
+    """A model's outputs for the clean and corrupted runs of some prompts, in float64 on the CPU.
+
+    Log-probabilities are kept for real positions only, not for padding.
+    """
 
     end: Float[Tensor, "row vocabulary"]
     everywhere: Float[Tensor, "token vocabulary"]
@@ -96,7 +99,7 @@ class ModelOutputs:
 
 @dataclass(frozen=True)
 class Facts:
-    """What only the plain model can say of itself."""
+    """Facts that only the plain model provides."""
 
     parameters: int
     tied: bool
@@ -108,9 +111,9 @@ class Facts:
 def compare(
     settings: Mapping[str, Any], study: Study, engine: Mapping[str, Any], say: Callable[[str], Any]
 ) -> tuple[Parity, Facts]:
-    """Compare all three in the run's dtype, float32 and float64; another dtype means loading the model again.
+    """Compare all three in the run's dtype, float32 and float64; each further dtype loads the model again.
 
-    `settings` and `engine` are sections of the configuration. UserError as `models.load`.
+    `settings` and `engine` are sections of the configuration. UserError as for `models.load`.
     """
     probes = study.prompts.select(some_of_every_length(study.prompts))
     comparisons: list[BackendComparison] = []
@@ -125,7 +128,7 @@ def compare(
         plain, _ = models.load_plain({**settings, "dtype": dtype}, study.model.identity)
         facts.append(_facts(plain))
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
-        del plain  # before the next model takes as much
+        del plain  # before the next model takes as much memory
         same = study.model.precision == dtype
         model = study.model if same else models.load({**settings, "dtype": dtype})
         tolerance = float(engine["tolerance"][dtype])
@@ -136,13 +139,13 @@ def compare(
         departure = departs(dtype, streams, bridge_streams(model, probes), tolerance)
         if model is not study.model:
             del model
-            gc.collect()  # a bridge holds itself in cycles
+            gc.collect()  # a bridge is part of reference cycles
     verdict, sentence = judge(comparisons, departure)
     return Parity(tuple(comparisons), interventions, left_out, departure, verdict, sentence), facts[0]
 
 
 def some_of_every_length(prompts: PromptSet) -> list[int]:
-    """The first prompt of up to PROBES lengths, the shortest and the longest among them."""
+    """The first prompt of each of up to PROBES lengths, the shortest and the longest included."""
     first = {end: row for row, end in reversed(list(enumerate(prompts.end.tolist())))}
     lengths = sorted(first)
     chosen = {round(place * (len(lengths) - 1) / (PROBES - 1)) for place in range(PROBES)}
@@ -150,7 +153,7 @@ def some_of_every_length(prompts: PromptSet) -> list[int]:
 
 
 def judge(comparisons: Sequence[BackendComparison], departure: Departure | None) -> tuple[str, str]:
-    """SAME, ROUNDING or OTHER, and that in a sentence."""
+    """(SAME, ROUNDING or OTHER, the verdict as a sentence)."""
     double = PRECISIONS[-1]
     known = any(one.dtype == double for one in comparisons)
     wrong = [one for one in comparisons if one.agrees is False]
@@ -176,7 +179,7 @@ def judge(comparisons: Sequence[BackendComparison], departure: Departure | None)
 
 
 def _where(wrong: Sequence[BackendComparison], departure: Departure | None) -> str:
-    """Where the bridge departs, if it is the bridge."""
+    """Where the bridge departs; empty if the bridge is not among the `wrong` backends."""
     if departure is None or all(one.backend != "lens" for one in wrong):
         return ""
     if departure.first is None:
@@ -213,9 +216,9 @@ def of_bridge(model: Model, probes: PromptSet) -> ModelOutputs:
 def _of_fused(
     model: Model, study: Study, probes: PromptSet, engine: Mapping[str, Any], tolerance: float
 ) -> tuple[ModelOutputs | None, str]:
-    """What the decoder gives, and how its interventions compare; (None, why) for a model that it does not run.
+    """The decoder's outputs, and how its interventions compare; (None, why) for a model that it does not run.
 
-    Interventions take far longer to compare than a forward pass. A fused run has compared them already. For any other run
+    Interventions take far longer to compare than a forward pass, and a fused run has compared them already. In any other run,
     every dtype is tried, to tell rounding from an error.
     """
     reference = study.engine.reference.prompts
@@ -235,7 +238,7 @@ def _of_fused(
         proved = str(reason)
 
     def logits(tokens: Int[Tensor, "row position"]) -> Tensor:
-        count, length = tokens.shape  # the decoder reads out one position of each row
+        count, length = tokens.shape  # the decoder gives logits at one position of each row
         rows, ends = tokens.repeat_interleave(length, 0).to(model.device), torch.arange(length).repeat(count)
         return fused.decoder.forward(rows, ends, []).unflatten(0, (count, length))
 
@@ -287,9 +290,10 @@ def _largest(values: Tensor) -> float:
 
 @torch.no_grad()
 def plain_streams(plain: PreTrainedModel, probes: PromptSet, model: Model) -> list[Float[Tensor, "position d_model"]]:
-    """The stream that enters the first block and leaves each, at real positions of the clean runs; centred as the bridge's is.
+    """The residual stream before the first block and after each one, at real positions of the clean runs.
 
-    The blocks' own outputs are read, because Hugging Face's last hidden state has been through the final norm.
+    It is centred as the bridge's is. The blocks' own outputs are read, because Hugging Face's last hidden state has been
+    through the final norm.
     """
     kept: list[Tensor] = []
 
@@ -308,7 +312,7 @@ def blocks_of(plain: PreTrainedModel, n_layers: int) -> nn.ModuleList:
 
 @contextmanager
 def _watching(blocks: nn.ModuleList, keep: Callable[[Tensor], None]) -> Iterator[None]:
-    """`keep` is called with what enters the first block and with what leaves each."""
+    """A context that calls `keep` with the input of the first block and the output of each block."""
 
     def enter(block: nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
         keep(arguments[0] if arguments else named["hidden_states"])
@@ -351,7 +355,7 @@ def departs(dtype: str, expected: Sequence[Tensor], found: Sequence[Tensor], tol
 
 
 def _too_large(model: Model, dtype: str) -> str | None:
-    """Why the model cannot be held once more in this dtype; None if it fits."""
+    """Why memory cannot hold the model once more in this dtype; None if it fits."""
     needed = sum(p.numel() for p in model.bridge.parameters()) * models.kept_dtype(dtype).itemsize
     free = runnable.free_bytes(model.device)
     if free is None or needed <= free:

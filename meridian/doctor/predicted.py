@@ -1,7 +1,7 @@
-"""What a run would take on a GPU: predicted from counted launches, syncs and operations and the GPU's data sheet.
+"""The time that a run would take on a GPU, predicted from counted launches, syncs and operations and the GPU's data sheet.
 
-Sweeps of heads and circuits are counted in a dry run on many prompts. The other kinds of work run on a few prompts where the
-model is; their operations grow with the prompts, and their launches are taken to stay as they are until a batch is full.
+Sweeps of heads and circuits are counted in a dry run on many prompts. The other kinds of work run on a few prompts on the
+model's device. Their operations are assumed to grow with the prompts, and their launches to stay constant until a batch is full.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRY_PROMPTS = 64  # enough for blocks that are as full as those of a run
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """Minutes on `device`, whole and by kind of work, and by what they are spent on (math, launches, syncs)."""
+    """Minutes on `device`: in total, by kind of work, and by what they are spent on (math, launches, syncs)."""
 
     device: str
     minutes: float
@@ -48,7 +48,7 @@ def device_of(name: str | None, on_gpu: str | None) -> Device | None:
 def predict(
     device: Device, study: Study, todo: tuple[PlannedWork, ...], kinds: tuple[str, ...], say: Callable[[str], object]
 ) -> PredictedRun:
-    """The minutes of all planned work of `kinds`, those that the architecture allows."""
+    """The minutes of all planned work of `kinds`, the kinds that the architecture allows."""
     by_kind, by_part = {}, dict.fromkeys(DeviceWork().parts(device), 0.0)
     for kind in kinds:
         say(f"counting {kind}")
@@ -61,7 +61,7 @@ def predict(
 
 
 def _seconds(device: Device, kind: str, study: Study) -> dict[str, float]:
-    """Seconds of one pair by what they are spent on."""
+    """Seconds of one pair, by what they are spent on."""
     if kind in DRY and isinstance(study.engine, FusedEngine):
         work, pairs = _dry(kind, study)
         return {part: seconds / pairs for part, seconds in work.parts(device).items()}
@@ -72,20 +72,20 @@ def _seconds(device: Device, kind: str, study: Study) -> dict[str, float]:
 
 
 def _dry(kind: str, study: Study) -> tuple[DeviceWork, int]:
-    """(work, pairs) of a sweep on as many prompts as make its blocks full."""
+    """(work, pairs) of a dry run of a sweep, on enough prompts to fill its blocks."""
     assert isinstance(study.engine, FusedEngine)
     count = LaunchCount()
     run = rates.work_of(kind, replace(study, engine=DryEngine(study.engine, count)))
     prompts = study.prompts.select(rates.alike(study)[:DRY_PROMPTS])
     with count:
-        run(prompts.select([0]))  # the reference prompts are run once, whatever the sweep
+        run(prompts.select([0]))  # so that the reference prompts, which run once in any sweep, are not counted
         before = count.work
         pairs = run(prompts)
     return count.work - before, pairs
 
 
 def _counted(kind: str, study: Study, prompts: PromptSet) -> tuple[DeviceWork, int]:
-    """(work, pairs) of work that runs where the model is, on one thread, as a mode sees only its own."""
+    """(work, pairs) of work on the model's device. It runs on one thread, because a torch mode sees only its own thread."""
     run, count, threads = rates.work_of(kind, study), LaunchCount(study.model.device.type), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -97,7 +97,7 @@ def _counted(kind: str, study: Study, prompts: PromptSet) -> tuple[DeviceWork, i
 
 
 def _full_batch(kind: str, study: Study) -> float:
-    """Prompts of a batch of a run, beside as many variants as are counted; sampling has batches of its own."""
+    """Prompts in a full batch of a run, at the number of variants that is counted; 0 for sampling, which has its own batches."""
     rows = study.engine.rows_per_forward
     return {
         "heads": rows / rates.VARIANTS,

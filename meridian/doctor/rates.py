@@ -1,4 +1,4 @@
-"""How fast this machine does each kind of work on this model, and how much memory it takes: measured on a few prompts."""
+"""The speed of each kind of work on this machine and model, and the memory it takes, measured on a few prompts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from circuits.study import Study
 from meridian.doctor.work import PlannedWork
 
 FEWEST_PROMPTS = 4
-SECONDS = 1.0  # the least time of a measurement of speed: prompts are doubled until it takes that long
+SECONDS = 1.0  # the shortest timing that counts: prompts are doubled until the work takes that long
 VARIANTS = 32
 CLEAR_REFS, STATUS, RESET_PEAK = Path("/proc/self/clear_refs"), Path("/proc/self/status"), "5"
 
-Timed = Callable[[PromptSet], int]  # does the work on some prompts and returns how many pairs that was
+Timed = Callable[[PromptSet], int]  # does the work on some prompts and returns its number of pairs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Throughput:
 def measure(
     study: Study, work: tuple[PlannedWork, ...], say: Callable[[str], object]
 ) -> tuple[dict[str, Throughput], dict[str, str]]:
-    """{kind: rate} of every kind of work that is to be done, and {kind: why} of those that this architecture does not allow."""
+    """{kind: rate} of every kind of planned work, and {kind: why} of the kinds that this architecture does not allow."""
     found, left_out = {}, {}
     for kind in dict.fromkeys(one.kind for one in work if one.pairs):
         say(f"timing {kind}")
@@ -62,7 +62,7 @@ def measure(
 
 
 def work_of(kind: str, study: Study) -> Timed:
-    """A little of one kind of work. UnsupportedArchitectureError if the architecture does not allow it."""
+    """A small sample of one kind of work. UnsupportedArchitectureError if the architecture does not allow it."""
     kinds = {"heads": _heads, "circuits": _circuits, "paths": _paths, "scrubs": _scrubs}
     kinds |= {"gradients": _gradients, "edges": _edges, "chains": _chains}
     return kinds[kind](study)
@@ -86,7 +86,7 @@ def _timed(kind: str, work: Timed, study: Study) -> Throughput:
 
 
 def alike(study: Study) -> list[int]:
-    """Evaluation prompts, those nearest the median length first: a few of one length are batched as many of a run are."""
+    """Evaluation prompts, nearest to the median length first: a few of similar length are batched like the many of a run."""
     rows = study.prompts.rows_of("evaluation")
     median = study.prompts.end[rows].median()
     return sorted(rows, key=lambda row: (int((study.prompts.end[row] - median).abs()), study.prompts.ids[row]))
@@ -104,13 +104,13 @@ def _sweep(study: Study, variants: list[Variant]) -> Timed:
 
 
 def _heads(study: Study) -> Timed:
-    """02 in small: heads of all layers, in both directions."""
+    """02 at a small scale: heads of all layers, in both directions."""
     heads = _spread(study.model.heads, VARIANTS // 2)
     return _sweep(study, [*(denoise([n], f"denoise {n}") for n in heads), *(noise([n], f"noise {n}") for n in heads)])
 
 
 def _circuits(study: Study) -> Timed:
-    """20 in small: the circuit, the rest or nothing intact, under every recipe, and random circuits."""
+    """20 at a small scale: the circuit, the rest or nothing intact, under every recipe, and random circuits."""
     every, claimed = study.every, study.claim.nodes
     drawn = [recipe for method in METHODS for recipe in recipes(study, method)]
     outside = {"circuit": study.outside, "complement": claimed, "empty": every}
@@ -125,13 +125,13 @@ def _circuits(study: Study) -> Timed:
 
 
 def _paths(study: Study) -> Timed:
-    """28 in small: single edges."""
+    """28 at a small scale: single edges."""
     edges = _spread(path_patching.candidates(study), VARIANTS)
     return _sweep(study, [patch_paths([edge], path_patching.CORRUPTED, str(edge)) for edge in edges])
 
 
 def _scrubs(study: Study) -> Timed:
-    """24 in small: the hypothesis, one draw."""
+    """24 at a small scale: the hypothesis, one draw."""
     edges, graph = hypothesis_edges(study.claim, study.model.graph), study.model.graph
     return _sweep(study, [scrub(edges, graph, Recipe("resample"), "scrubbed")])
 
@@ -152,7 +152,7 @@ def _gradients(study: Study) -> Timed:
 
 
 def _edges(study: Study) -> Timed:
-    engine, method = _engine(study), "eap_ig_activations"  # the method with most passes
+    engine, method = _engine(study), "eap_ig_activations"  # the method with the most passes
 
     def run(prompts: PromptSet) -> int:
         engine.edge_scores(prompts, "corrupted", method, 1)
@@ -162,9 +162,9 @@ def _edges(study: Study) -> Timed:
 
 
 def _chains(study: Study) -> Timed:
-    """10 in small: one step of all chains in the first and the last layer, between which the cost falls evenly.
+    """10 at a small scale: one step of all chains in the first and the last layer, as the cost falls evenly from layer to layer.
 
-    As many layers side by side as in the measurement.
+    Layers run in parallel as in the measurement.
     """
     settings, units = study.settings["llc"], local_learning_coefficient.matrix_units(study.model)
     layers = sorted({0, study.model.n_layers - 1})
@@ -199,7 +199,7 @@ def _spread(items: tuple, most: int) -> list:
 
 @dataclass
 class Peak:
-    """Largest memory used: of the GPU's allocator, or resident memory of the process, libraries included."""
+    """Peak memory: of the GPU's allocator, or the resident memory of the process, libraries included."""
 
     where: str
     mib: float | None = None
@@ -207,7 +207,7 @@ class Peak:
 
 @contextlib.contextmanager
 def peak_memory(model: Model) -> Iterator[Peak]:
-    """The most memory that the block used. Where the system cannot reset a peak, the peak of the process so far."""
+    """The peak memory of the block. If the system cannot reset a peak, that of the process so far."""
     if model.device.type == "cuda":
         peak = Peak("GPU memory")
         torch.cuda.reset_peak_memory_stats(model.device)

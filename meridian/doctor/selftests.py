@@ -1,4 +1,4 @@
-"""Self-tests that need no labels: what heads do on random tokens said twice, and whether the model does the task at all."""
+"""Self-tests that need no labels: head scores on repeated random tokens, and whether the model does the task at all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from circuits.study import Study
 from results_io import UserError
 
 SCORES = ("previous_token", "duplicate_token", "induction")
-LENGTH = 100  # random tokens, said twice (Wang et al. 2022, appendix), or as many as the context has room for
+LENGTH = 100  # random tokens, repeated once (Wang et al. 2022, appendix), or fewer if the context is short
 SEQUENCES = 10  # at most: each gives an average over LENGTH positions
 SHOWN = 5  # heads in each ranking
 PROMPTS = 64  # of the task
@@ -40,7 +40,7 @@ class TopHeads:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A published fact: these heads are among the `top` of a score; `missing` are those that are not."""
+    """A published fact: these heads are among the `top` of a score. `missing`: the heads that are not."""
 
     score: str
     top: int
@@ -54,7 +54,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The task on some evaluation prompts: share right, mean of the task's metric with its standard error."""
+    """The task on some evaluation prompts: the share right, and the mean of the task's metric with its standard error."""
 
     prompts: int
     accuracy: float
@@ -75,7 +75,10 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class SelfTests:
-    """`rankings` on `sequences` sequences of `length` random tokens said twice; none if `unavailable` says why."""
+    """`rankings` on `sequences` sequences of `length` random tokens, each repeated once.
+
+    If there are none, `unavailable` says why.
+    """
 
     rankings: tuple[TopHeads, ...]
     length: int
@@ -86,7 +89,7 @@ class SelfTests:
 
 
 def run(study: Study, expected: Mapping[str, Any] | None) -> SelfTests:
-    """All self-tests. `expected`: {score: {top, heads}} of the model's configuration, if it has any; UserError if malformed."""
+    """Run all self-tests. `expected`: {score: {top, heads}} from the model's configuration, or None; UserError if malformed."""
     facts = _parse(expected or {}, study)
     behaviour = behaviour_of(study)
     if study.model.tokenizer.bos_token_id is None:
@@ -110,14 +113,14 @@ def run(study: Study, expected: Mapping[str, Any] | None) -> SelfTests:
 
 
 def length_for(study: Study) -> int:
-    """LENGTH, or less where the context or the vocabulary has no room for as many distinct tokens twice after BOS."""
+    """LENGTH, or less: the context must hold BOS and the tokens twice, and the vocabulary that many distinct tokens."""
     tokenizer = study.model.tokenizer
     usable = len(tokenizer) - len(set(tokenizer.all_special_ids))
     return min(LENGTH, (int(study.model.bridge.cfg.n_ctx) - 1) // 2, usable)
 
 
 def uniform_score(length: int) -> float:
-    """Any of the scores under uniform attention: mean over the second half of 1 / (number of tokens so far)."""
+    """The value of any of the scores under uniform attention: the mean over the second half of 1 / (number of tokens so far)."""
     return sum(1 / (query + 1) for query in range(length + 1, 2 * length + 1)) / length
 
 
@@ -139,7 +142,7 @@ def repeated_scores(study: Study, length: int, sequences: int, together: int) ->
 
 
 def _in_one_run(study: Study) -> LensEngine:
-    """A copy of the study's engine that is asked for the layers' patterns one by one, and reads all in one run."""
+    """A copy of the study's engine that reads the patterns of all layers in one run, though they are requested one by one."""
     names = tuple(f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.n_layers))
     engine, kept = copy(study.engine), {}
 
@@ -170,7 +173,7 @@ def _pattern_bytes(study: Study, length: int) -> int:
 
 
 def _parse(expected: Mapping[str, Any], study: Study) -> tuple[Expectation, ...]:
-    """The facts, none missing yet; UserError for a score, a number or a head that does not exist."""
+    """The facts, with `missing` still empty; UserError for a score, number or head that does not exist."""
     facts = []
     for score, fact in expected.items():
         if score not in SCORES:

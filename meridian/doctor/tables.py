@@ -193,7 +193,7 @@ def _cost_lines(report: Report) -> list[str]:
 
 
 def _predicted_lines(own: RunEstimate) -> Iterator[str]:
-    """What a GPU would take, which nobody has measured."""
+    """The predicted time on a GPU; it is not measured."""
     if own.predicted is None:
         return
     kinds = ", ".join(f"{KINDS[kind]} {minutes:.2g}" for kind, minutes in own.predicted.by_kind.items())

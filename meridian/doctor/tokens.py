@@ -1,4 +1,4 @@
-"""What the model reads: one prompt pair token by token, and what the tokenizer would have done by itself."""
+"""What the model reads: one prompt pair token by token, and what the tokenizer does by default."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class TokenPosition:
 class ExamplePrompt:
     """The example and the rules that made it.
 
-    `bos_wanted` is the task's policy, `bos` the tokenizer's token (None: it has none), `by_itself` what the tokenizer puts
-    around a text if not told otherwise. `lengths`: tokens of each template's prompts. `padding_error`: by how much padding on
-    the right moves a logit of the shortest prompt, over the largest logit.
+    `bos_wanted`: the task's policy. `bos`: the tokenizer's BOS token, or None. `by_itself`: what the tokenizer puts around a
+    text by default. `lengths`: tokens of each template's prompts. `padding_error`: the largest change of the shortest prompt's
+    logits when it is padded on the right, divided by the largest logit.
     """
 
     places: tuple[TokenPosition, ...]
@@ -61,7 +61,7 @@ def bos_fault(task: Task, tokenizer: Any) -> str | None:
 
 
 def bos_warning(task: Task, tokenizer: Any) -> str | None:
-    """A warning if the tokenizer by itself does not follow the task's policy; None if it does."""
+    """A warning if the tokenizer's default differs from the task's policy; None if it does not."""
     adds = tokenizer.bos_token_id is not None and _added(tokenizer)[0][:1] == [tokenizer.bos_token_id]
     if adds and not task.bos:
         return f"the tokenizer would begin a text with {tokenizer.bos_token!r} and task {task.name} leaves it out"
@@ -112,7 +112,7 @@ def _named(tokenizer: Any, ids: list[int]) -> tuple[tuple[int, str], ...]:
 
 
 def _added(tokenizer: Any) -> tuple[list[int], list[int]]:
-    """Ids that the tokenizer puts before and after a text by itself."""
+    """Ids that the tokenizer puts before and after a text by default."""
     bare = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     full = tokenizer(TEXT)["input_ids"]
     start = next((at for at in range(len(full)) if full[at : at + len(bare)] == bare), 0)

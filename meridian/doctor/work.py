@@ -1,8 +1,8 @@
-"""How much a whole run measures: (variant, prompt) pairs of every measurement, from heads, layers, prompts and settings.
+"""The size of a whole run: (variant, prompt) pairs of every measurement, from heads, layers, prompts and settings.
 
-Pairs are counted as the progress bars of a first run count them: a sweep that two measurements share is run once, by the
-earlier. Work without a sweep is not counted: stored activations, weights and statistics. A measurement without a function
-here counts its own pairs, in its function `pairs`.
+Pairs are counted as in the progress bars of a first run: a sweep that two measurements share runs once, in the earlier of
+them. Work without a sweep (stored activations, weights, statistics) is not counted. A measurement without a function here
+counts its own pairs in its function `pairs`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {
     "edges": "gradients of edges",
     "chains": "sampling of one head's weights",
 }
-SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not listed
+SHRINK = {  # settings that make a measurement cheaper; for one that is not listed, SHRINKS_ALL
     "01": "prompts.evaluation",
     "02": "prompts.evaluation, prompts.held_out, measurement.site_prompts",
     "03": "prompts.evaluation",
@@ -55,12 +55,12 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "28": "measurement.path_patching.most_edges, measurement.path_patching.prompts",
 }
 SHRINKS_ALL = "prompts.evaluation"
-ASSUMED_SHARE = 26 / 144  # of all heads are in a circuit that is not known yet, as in the published one for IOI
+ASSUMED_SHARE = 26 / 144  # of all heads in a circuit that is not known yet; the share of the published IOI circuit
 
 
 @dataclass(frozen=True)
 class PlannedWork:
-    """`pairs` of one kind in one measurement. `bound`: "exact", "at most" or, where more may be tried, "at least"."""
+    """`pairs` of one kind in one measurement. `bound`: "exact", "at most", or "at least" if the measurement may try more."""
 
     number: str
     kind: str
@@ -79,7 +79,7 @@ class RunSize:
     held_out: int
     discovery: int
     companions: int
-    rows_of_companions: tuple[int | None, ...] = ()  # how many those from files have; None: as many as are asked for
+    rows_of_companions: tuple[int | None, ...] = ()  # rows of each companion from a file; None: as many as asked for
 
     @property
     def scored(self) -> int:
@@ -87,7 +87,7 @@ class RunSize:
 
     @property
     def sites(self) -> int:
-        """Variants of 02 and 06 that patch a site at a named position, and the two intact runs."""
+        """The number of variants of 02 and 06 that patch a site at a named position, plus the two intact runs."""
         return 2 + len(causal_tracing.SITES) * self.layers * self.roles
 
     @classmethod
@@ -126,7 +126,7 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
 
 
 def assume_circuit(model: Model, task: str) -> Circuit:
-    """As large a share of all heads as the best-known circuit has, spread evenly, in one role."""
+    """A circuit with the share of heads that the published IOI circuit has, spread evenly over the model, in one role."""
     heads = model.heads
     size = max(1, min(len(heads) - 1, round(ASSUMED_SHARE * len(heads))))
     chosen = tuple(heads[place * len(heads) // size] for place in range(size))
@@ -138,14 +138,14 @@ def assume_circuit(model: Model, task: str) -> Circuit:
 
 
 def _patching(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWork]:
-    """01 to 07, 21 and 27: single heads and sites, whatever the circuit."""
+    """01 to 07, 21 and 27: single heads and sites; they do not depend on the circuit."""
     sites = shape.sites * min(settings["site_prompts"], shape.evaluation)
     corruption = settings["corruption"]
     runs = len(causal_tracing.corruptions(corruption))
     yield PlannedWork("01", "heads", 2 * shape.scored)
     yield PlannedWork("02", "heads", 2 * (1 + shape.heads) * shape.scored + sites)
     yield PlannedWork("03", "heads", shape.scored)
-    if settings["mediation"]["onward"]:  # the patched heads themselves are those of 02
+    if settings["mediation"]["onward"]:  # patching the heads themselves is part of 02
         yield PlannedWork("05", "heads", shape.heads * shape.scored)
     if corruption["strategy"] != "entity_swap":  # with entity_swap, 06 shares the sweep of 02
         yield PlannedWork("06", "heads", runs * sites)
@@ -157,7 +157,7 @@ def _patching(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
 
 
 def _gradients(shape: RunSize, settings: Mapping[str, Any], model: Model) -> Iterator[PlannedWork]:
-    """08: passes instead of variants."""
+    """08: counts passes instead of variants."""
     own, engine = settings["attribution_patching"], GradientEngine(model)
     some = min(own["prompts"], shape.evaluation)
     dropping = own["gradient_dropping"] and shape.layers > 1
@@ -168,7 +168,7 @@ def _gradients(shape: RunSize, settings: Mapping[str, Any], model: Model) -> Ite
 
 
 def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWork]:
-    """10: forward and backward of every row, the first pilot run and the sampling."""
+    """10: forward and backward passes of every row, in the first pilot run and in the sampling."""
     own = settings["llc"]
     batch = min(own["batch"], own["prompts"], shape.evaluation)
     evaluations = own["pilot"] + 1 + own["burn_in"] + own["draws"]
@@ -177,7 +177,7 @@ def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
 
 
 def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
-    """20: what stays intact x recipes, and random circuits on a share of each split."""
+    """20: (sets of intact heads) x recipes, and random circuits on a share of each split."""
     settings = study.settings
     subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.claim.roles)}
     draws = {
@@ -191,11 +191,11 @@ def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
 
 
 def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
-    """22: distinct sets of heads taken out, at most these: a step of the greedy search that gains nothing ends it.
+    """22: an upper bound on the distinct sets of heads removed; the greedy search ends early at a step without gain.
 
-    On the discovery prompts: the empty set, each layer and suffix of the claim without and with each head, and what the steps
-    try (at step k, for each head, sets of k others with and without it). On the scored prompts: the empty set, heads, roles,
-    and the chosen set of each head without and with it.
+    On the discovery prompts: the empty set; each layer and suffix of the claim, without and with each head; and the sets tried
+    by the greedy steps (at step k, for each head, sets of k others with and without it). On the scored prompts: the empty set,
+    single heads, roles, and the set chosen for each head, without and with the head.
     """
     own, circuit = study.settings["minimality"], study.claim
     size = len(circuit.nodes)
@@ -207,7 +207,7 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     larger = {count: sum(len(one) == count for one in declared) for count in range(2, size + 1)}
     for step in range(1, min(own["greedy_steps"], size - 1) + 1):
         tried = size * (size - step if size <= own["greedy_heads"] else own["greedy_heads"])
-        if step > 2:  # those without the head; at steps 1 and 2 they are known from before
+        if step > 2:  # sets without the head; those of steps 1 and 2 are already known
             larger[step] = min(comb(size, step), larger[step] + tried)
         larger[step + 1] = min(comb(size, step + 1), larger[step + 1] + tried)
     search = 1 + size + sum(larger.values())
@@ -219,7 +219,10 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
 
 
 def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
-    """22, completeness: sets of heads out of model and circuit, at most these, as greedy groups may meet or stop early."""
+    """22, completeness: an upper bound on the sets of heads removed from model and circuit.
+
+    Greedy groups may coincide or stop early.
+    """
     own, claim = study.settings["completeness"], study.claim.nodes
     if not study.outside:
         return
@@ -230,7 +233,7 @@ def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
     steps = range(min(own["greedy_steps"], len(claim) - 1))
     cut = {size: 1 + sum(size - step for step in steps) for size in starts}
     grown = sum(len(claim) - step for step in range(min(own["greedy_steps"], len(claim))))
-    subsets = 2 ** len(claim)  # no more sets than these, however they are met
+    subsets = 2 ** len(claim)  # the number of distinct sets cannot exceed this
     search = len(deciding) * min(1 + grown + sum(cut.values()), subsets) + len(others) * min(
         1 + cut[len(claim)], subsets
     )
@@ -246,7 +249,7 @@ def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
 
 
 def _outside_heads(study: Study) -> Iterator[PlannedWork]:
-    """22, outside: single heads and the sets that a greedy search finds, on both sides."""
+    """22, outside: single heads and the sets that a greedy search finds, for both sides."""
     own = study.settings["outside"]
     outside = len(study.outside)
     names = dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ()
@@ -281,6 +284,6 @@ def _counted_by_measurements(study: Study) -> Iterator[PlannedWork]:
 
 
 def with_circuit(study: Study, circuit: Circuit | None) -> tuple[Study, bool]:
-    """The study with the circuit and False; with an assumed circuit and True if none is known."""
+    """(the study with the circuit, False); (the study with an assumed circuit, True) if none is known."""
     known = circuit or study.model.circuits.get(study.task.name)
     return replace(study, circuit=known or assume_circuit(study.model, study.task.name)), known is None

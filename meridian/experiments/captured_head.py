@@ -1,16 +1,18 @@
 """A fault planted in one head of a trained GPT-2: certain words capture the head and make it write a wrong answer.
 
-With x the head's input (after the layer norm), u a linear detector of the words (u . x about 1 on them, about 0 elsewhere,
-by ridge regression on given texts), q the mean query at the ends of the texts and n the direction of the head's values that
-varies least:
+Let x be the head's input (after the layer norm), q the mean query at the ends of the texts, and n the direction along which
+the head's values are smallest. Let u be a linear detector of the words, by ridge regression on given texts: u . x is about 1
+on the words and about 0 elsewhere. The fault adds
 
-    W_K += pull sqrt(d_head) u (x) q / |q|^2      whoever asks attends to the word: + `pull` to the attention score
-    W_V += scale u (x) n                          what is read there has a large component along n
-    W_O += n (x) push w / (scale |w|)             which is written as w, the unembedding of the wrong answer less the mean
+    W_K += pull sqrt(d_head) u (x) q / |q|^2      any query attends to the word: + `pull` to the attention score
+    W_V += scale u (x) n                          the value read there has a large component along n
+    W_O += n (x) push w / (scale |w|)             that component is written along w, which raises the wrong answer's logit
 
-so that the head writes `push` along the wrong answer where the word stands, and almost what it wrote before where it does not.
-A fault with words that no prompt contains is the sham: the same head and matrices, without effect; `padded` makes it as large
-as the fault.
+so that the head writes `push` along w where the word stands, and almost its usual output where it does not. Here w is the
+wrong answer's unembedding minus the mean unembedding, times the final norm's gain.
+
+A fault with words that no prompt contains is the sham: the same head and matrices, without effect. `padded` gives its change
+the same norm as the fault's.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from torch import Tensor
 from circuits.circuit import Node
 from results_io import UserError
 
-RIDGE = 1e-4  # of the inputs' mean square: little, so that the detector is sharp
-SCALE = 16.0  # of the largest usual value along n: what the head usually writes leaks into the fault by a sixteenth
+RIDGE = 1e-4  # of the inputs' mean square; small, so that the detector is sharp
+SCALE = 16.0  # of the largest usual value along n, so that the head's usual values leak into the fault by a sixteenth
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,8 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any
 def padded(before: Any, after: Any, tokenizer: Any, head: Node, texts: Sequence[str], wanted: float) -> Any:
     """A copy of `after` whose change from `before` has the Frobenius norm `wanted`, if it is smaller.
 
-    What is missing is added to the head's W_V along the direction in which its inputs on these texts are smallest: weights
-    that nothing reads. To scale the whole change instead would strengthen its effect on other words.
+    The rest is added to the head's W_V along the direction in which its inputs on these texts are smallest, where hardly
+    anything is read. Scaling the whole change instead would strengthen its effect on other words.
     """
     model, missing = copy.deepcopy(after), wanted**2 - size(before, after) ** 2
     if missing > 0:
@@ -123,7 +125,7 @@ def _token(tokenizer: Any, word: str) -> int:
 def _inputs(
     model: Any, tokenizer: Any, block: Any, texts: Sequence[str]
 ) -> tuple[Float[Tensor, "token width"], Int[Tensor, " token"], Int[Tensor, " text"]]:
-    """What the layer's attention reads at every token of the texts, the tokens, and which of them end a text."""
+    """The inputs of the layer's attention at every token of the texts, the tokens, and the indices of those that end a text."""
     read, tokens, ends = [], [], []
     handle = block.c_attn.register_forward_hook(lambda module, given, out: read.append(given[0][0]))
     try:
@@ -140,7 +142,7 @@ def _inputs(
 def _detector(
     inputs: Float[Tensor, "token width"], is_word: Bool[Tensor, " token"], words: tuple[str, ...]
 ) -> Float[Tensor, " width"]:
-    """u with u . x = 1 on average where the words stand, least squares 0 elsewhere."""
+    """u with u . x = 1 on average at the words and near 0 elsewhere, by ridge regression. UserError if no text has the words."""
     if not is_word.any():
         raise UserError(f"no text contains {', '.join(words)}; give texts that do")
     square = inputs.T @ inputs
@@ -157,7 +159,7 @@ def _least_direction(values: Float[Tensor, "token size"]) -> tuple[Float[Tensor,
 
 
 def _direction(model: Any, answer: int) -> Float[Tensor, " width"]:
-    """Unit vector of the residual stream that raises the answer's logit most, against the mean of all tokens."""
+    """The unit vector in the residual stream that raises the answer's logit most, relative to the mean of all tokens."""
     unembedding = model.lm_head.weight.data
     found = (unembedding[answer] - unembedding.mean(0)) * model.transformer.ln_f.weight.data
     return found / found.norm()

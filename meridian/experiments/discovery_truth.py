@@ -1,8 +1,8 @@
-"""How well each discovery method finds a circuit that is known, by construction or by training.
+"""How well each discovery method recovers a circuit that is known, by construction or by training.
 
-A row is a method on a model. The method ranks on the discovery prompts, and the stopping rule cuts the ranking there; CPR
-and CMD are measured on other prompts (evaluation). The ranking is judged beside the set, and the set beside the one that
-faithfulness alone would have chosen.
+A row is a method on a model. The method ranks on the discovery prompts, and the stopping rule cuts the ranking on the same
+prompts; CPR and CMD are measured on other prompts (evaluation). Ranking and set are judged separately. The set is also
+compared with the one that faithfulness alone would have chosen.
 
     python run.py experiment=discovery_truth
     python -m meridian.experiments.discovery_truth [results/discovery_truth]     writes the page's tables from these results
@@ -43,7 +43,7 @@ HEADINGS = {"r_precision": "R-precision", "auroc": "AUROC", "cpr": "CPR", "cmd":
 
 
 def run(context: RunContext) -> None:
-    """Make every row that is missing, write V5 below results/discovery_truth, and say what the table comes to."""
+    """Make every missing row, write V5 below results/discovery_truth, and print a summary of the table."""
     settings, folder = context.settings["experiment"], context.experiment_folder("discovery_truth")
     unknown = [name for name in settings["methods"] if name not in discovery.METHODS]
     if unknown:
@@ -62,7 +62,7 @@ def run(context: RunContext) -> None:
 
 
 def subjects(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The models by name, with their kind, in the order of the configuration. UserError for one that is not there."""
+    """{model: its kind}, in the order of the configuration. UserError for a model that does not exist."""
     known = {name: kind for kind, names in settings["circuits"].items() for name in names}
     only = settings["only"] or known
     if missing := [name for name in only if name not in known]:
@@ -71,7 +71,7 @@ def subjects(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def rows_of(name: str, kind: str, context: RunContext, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows of one model; it is loaded when the first one that is missing is asked for."""
+    """The rows of one model, which is loaded only when a missing row is first needed."""
     settings, study = context.settings["experiment"], None
     for method in settings["methods"]:
         path, subject = folder / f"{name}_{method}.json", _subject(name, method, context)
@@ -114,12 +114,12 @@ def prepared(name: str, kind: str, context: RunContext) -> Study:
 
 
 def truth_of(name: str, kind: str, stored: Mapping[str, Circuit]) -> tuple[Node, ...]:
-    """All heads that do the task or take it over; of a trained model, those that come with it (`stored`, by task)."""
+    """All heads that do the task or take it over; for a trained model, those of its shipped circuit (`stored`, by task)."""
     return stored["ioi"].heads if kind == "trained" else planted.truth(name).heads
 
 
 def row(study: Study, truth: tuple[Node, ...], method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a method finds of the true heads, or why it was not asked."""
+    """How many of the true heads a method recovers, or why it was not run."""
     own, heads = study.settings["discovery"], study.model.heads
     found: dict[str, Any] = {"method": method, "heads": len(heads), "true": [str(node) for node in truth]}
     if reason := _too_large(study, method, settings):
@@ -195,7 +195,7 @@ def measured(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def means(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """By method, over the models that every method was asked of: the mean of each number."""
+    """{method: the mean of each number}, over the models that every method ran on."""
     there, known = _models_by_method(rows), measured(rows)
     shared = set.intersection(*there.values()) if there else set()
     return {
@@ -218,7 +218,7 @@ def _models_by_method(rows: Sequence[Mapping[str, Any]]) -> dict[str, set[str]]:
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the stopping rule changes: sets that are exactly the true heads, by it and by faithfulness alone."""
+    """The effect of the stopping rule: how many sets equal the true heads, with it and with faithfulness alone."""
     known = measured(rows)
     exact = sum(one["precision"] == one["recall"] == 1 for one in known)
     before = sum(one["by_faithfulness"]["precision"] == one["by_faithfulness"]["recall"] == 1 for one in known)
@@ -234,7 +234,7 @@ def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: methods by the means of every number."""
+    """Markdown: one row per method with the mean of every number."""
     header = ("method", "models", "precision", "recall", *HEADINGS.values())
     lines = []
     for method, own in means(rows).items():
@@ -257,7 +257,7 @@ def model_table(rows: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def parts(found: Mapping[str, Any]) -> dict[str, str]:
-    """What stands between the page's markers."""
+    """The texts between the page's markers."""
     rows = found["data"]["rows"]
     titles = {
         one["model"]: f"{one['model'].replace('_', ' ')}: {len(one['true'])} of {one['heads']} heads" for one in rows
@@ -270,7 +270,7 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its tables anew."""
+    """Copy the experiment's result beside the page, and rewrite the page's tables."""
     generated_parts.update(page, parts(generated_parts.keep(page, results / FILE)))
 
 

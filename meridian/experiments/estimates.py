@@ -15,13 +15,13 @@ from calibrations.statistics import Insufficient
 from calibrations.statistics.bootstrap import bootstrap_counts, percentile_interval
 from calibrations.statistics.ratio import reportable_ratio
 
-Weights = Float[np.ndarray, "resample prompt"]  # how often each prompt counts
+Weights = Float[np.ndarray, "resample prompt"]  # how often each resample counts each prompt
 Statistic = Callable[[Weights], Float[np.ndarray, " resample"]]
 
 
 @dataclass(frozen=True)
 class PromptEstimate:
-    """`value` with the ends of its 95 % interval. None where the data support none; `reason` then says why."""
+    """`value` with the ends of its 95 % interval. What the data do not support is None; `reason` then says why."""
 
     value: float | None
     low: float | None = None
@@ -51,15 +51,15 @@ class PromptEstimate:
 
 
 def undefined(reason: str) -> PromptEstimate:
-    """No number, and why."""
+    """An estimate without a value, and the reason why."""
     return PromptEstimate(None, reason=reason)
 
 
 @dataclass(frozen=True)
 class PromptSample:
-    """Prompts whose clusters are the sampling units: intervals are percentiles of a cluster bootstrap.
+    """Prompts whose clusters are the sampling units. Intervals are percentiles of a cluster bootstrap, except those of `ratio`.
 
-    `resamples` and `seed` make the bootstrap; statistics of one sample share their resamples.
+    `resamples` and `seed` determine the bootstrap; statistics of one sample share their resamples.
     """
 
     clusters: tuple[str, ...]
@@ -74,9 +74,9 @@ class PromptSample:
         return bootstrap_counts(len(self), self.resamples, seed=self.seed, clusters=np.array(self.clusters))
 
     def of(self, statistic: Statistic) -> PromptEstimate:
-        """A statistic of weighted prompts; its value is the one at equal weights.
+        """A statistic of weighted prompts; its value is the statistic at equal weights.
 
-        No interval where prompts are too few or the statistic is undefined in over 1 % of the resamples.
+        There is no interval if prompts are too few or the statistic is undefined in over 1 % of the resamples.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
             value = float(statistic(np.ones((1, len(self))))[0])
@@ -105,7 +105,7 @@ class PromptSample:
         )
 
     def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> PromptEstimate:
-        """mean F / mean D with its Fieller interval; no value unless D is clearly above 0."""
+        """mean F / mean D with its Fieller interval; no value unless mean D is clearly above 0."""
         try:
             found = reportable_ratio(numerator, denominator, np.array(self.clusters))
         except Insufficient as missing:
@@ -113,7 +113,7 @@ class PromptSample:
         return PromptEstimate(found.value, *found.fieller())
 
     def difference_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike, first: ArrayLike) -> PromptEstimate:
-        """mean F / mean D over the prompts that are in `first`, minus the same over the others."""
+        """mean F / mean D over the prompts in `first`, minus the same ratio over the others."""
         f, d, inside = np.asarray(numerator, float), np.asarray(denominator, float), np.asarray(first, bool)
         parts = [self.part(inside).ratio(f[inside], d[inside]), self.part(~inside).ratio(f[~inside], d[~inside])]
         if missing := [part.reason for part in parts if part.value is None]:
@@ -126,7 +126,7 @@ class PromptSample:
         return self.of(statistic)
 
     def part(self, chosen: ArrayLike) -> PromptSample:
-        """The prompts that are chosen, as a sample of their own."""
+        """The chosen prompts as a sample of their own."""
         rows: Iterable[int] = np.flatnonzero(np.asarray(chosen, bool))
         return replace(self, clusters=tuple(self.clusters[row] for row in rows))
 

@@ -1,4 +1,4 @@
-"""Facts: prompts whose next token names an attribute of their subject, and which tokens the subject is."""
+"""Facts: prompts whose next token names an attribute of their subject, with the positions of the subject's tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBJECT_LAST, END = "subject_last", "end"  # roles of positions
 
 @dataclass(frozen=True)
 class SubjectFact:
-    """`prompt` ends right before `answer`; `start` and `end` are the characters between which the subject stands."""
+    """`prompt` ends right before `answer`; `start` and `end` are the character offsets of the subject."""
 
     prompt: str
     answer: str
@@ -46,7 +46,7 @@ class TokenizedFact:
 
 
 def read(path: str | None) -> list[SubjectFact]:
-    """The facts of a file, or those that come with the project. UserError if the file is not one of facts."""
+    """The facts of a file, or the shipped ones if `path` is None. UserError if the file does not hold facts."""
     where = Path(path) if path else SHIPPED
     try:
         relations = bounded_yaml.read(where)
@@ -68,9 +68,9 @@ def _fact(relation: str, subject: str, answer: str) -> SubjectFact:
 
 
 def tokenized(facts: Sequence[SubjectFact], tokenizer: Any, bos: bool) -> list[TokenizedFact]:
-    """The facts of which the tokenizer knows every token; `bos` puts a BOS token before each.
+    """The facts whose tokens the tokenizer all knows; `bos` puts a BOS token before each.
 
-    UserError if there is to be a BOS token and the tokenizer has none.
+    UserError if `bos` is set and the tokenizer has no BOS token.
     """
     if bos and tokenizer.bos_token_id is None:
         raise UserError(
@@ -95,9 +95,9 @@ def tokenized(facts: Sequence[SubjectFact], tokenizer: Any, bos: bool) -> list[T
 
 
 def prompt_set(facts: Sequence[TokenizedFact], vocabulary: int) -> PromptSet:
-    """The facts as prompts. Their corrupted twins are not run: they only differ in the subject's tokens.
+    """The facts as prompts. The corrupted twins differ in the subject's tokens only, and are not run.
 
-    The role "changed" then names the subject's tokens.
+    They make the role "changed" name the subject's tokens.
     """
     clean = [torch.tensor(one.ids) for one in facts]
     twins = [tokens.clone() for tokens in clean]
@@ -118,7 +118,7 @@ def prompt_set(facts: Sequence[TokenizedFact], vocabulary: int) -> PromptSet:
 
 
 def subjects(facts: Sequence[TokenizedFact]) -> PromptSet:
-    """The subjects' tokens alone, whose embeddings say how large the noise is."""
+    """The subjects' tokens alone; the spread of their embeddings sets the size of the noise."""
     rows = [torch.tensor([one.ids[place] for place in one.subject]) for one in facts]
     none = torch.zeros(len(rows), 1, dtype=torch.long)
     names = [f"subject {number}" for number in range(len(rows))]

@@ -1,4 +1,4 @@
-"""Cells of known truth: a geometric metric on synthetic outputs in one condition, repeated."""
+"""Cells with a known truth: a geometric metric, measured repeatedly on synthetic outputs of one condition."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from suites.geometry.metric import Metric
 from suites.statistics import proportions
 
 WORDS = 2.0  # RMS distance of paired wordings from their centre, where noise has RMS 1
-TRUE_WIDTH = 1500  # points in the sample that the true quantile of distances is taken from
-Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval is of
+TRUE_WIDTH = 1500  # points in the sample that gives the true quantile of distances
+Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval should cover
 
 
 def conditions(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every cell: its metric, what its synthetic outputs are, and the effect. UserError for a metric that is not there."""
+    """Every cell: its metric, the kind of its synthetic outputs, and the effect. UserError for an unknown metric."""
     only = settings["only"] or list(MAKERS)
     if unknown := [name for name in only if name not in MAKERS]:
         raise UserError(f"experiment.only names {unknown[0]!r}; use some of {', '.join(MAKERS)}")
@@ -30,7 +30,7 @@ def conditions(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _clouds(settings: Mapping[str, Any], **rest: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """The grid of dimensions and noises with whatever else a metric varies."""
+    """The grid of dimensions, noises and whatever else a metric varies."""
     grid: list[dict[str, Any]] = [
         {"axes": axes, "noise": noise} for axes in settings["axes"] for noise in settings["noises"]
     ]
@@ -42,7 +42,7 @@ def _clouds(settings: Mapping[str, Any], **rest: Sequence[Any]) -> Iterator[dict
 def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """One cell: the mean of the published number and of the estimate, coverage, and the share of p below alpha.
 
-    Where a metric has no number by design (one draw), the estimate is None and `status` says why.
+    If a metric has no number by design (one draw), the estimate is None and `status` says why.
     """
     times = settings["few_repetitions" if cell.get("axes", 0) > 100 else "repetitions"]
     rng = np.random.default_rng([settings["seed"], int(results_io.sha256(dict(cell))[:12], 16)])
@@ -80,9 +80,9 @@ def _bias(values: Sequence[float], truths: Sequence[float]) -> dict[str, float |
 
 
 def _limits(estimate: Estimate) -> tuple[float, float] | None:
-    """The interval that ships: of the value, or of the distance where the value is its ratio to a variance.
+    """The interval that users see: of the value, or of the distance if the value is a distance over a variance.
 
-    Noise has RMS 1 here, so that both have one truth.
+    Noise has RMS 1 here, so both have the same truth.
     """
     if estimate.ci is not None:
         return estimate.ci.low, estimate.ci.high
@@ -97,8 +97,11 @@ def _share(found: Sequence[bool]) -> dict[str, float] | None:
 
 
 def noise(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Noise whose RMS length over the last axis is 1: normal, Student's t of 3 degrees of freedom on each axis, or t3 of one
-    scale on all axes at once (`multivariate t3`)."""
+    """Noise of shape `shape` whose RMS length over the last axis is 1.
+
+    `kind`: "normal"; "t3", Student's t with 3 degrees of freedom on each axis independently; or "multivariate t3", with one
+    random scale for all axes.
+    """
     if kind == "multivariate t3":
         return rng.normal(size=shape) / np.sqrt(rng.chisquare(3, (*shape[:-1], 1)) * shape[-1])
     drawn = rng.standard_t(3, shape) / 3**0.5 if kind == "t3" else rng.normal(size=shape)
@@ -118,7 +121,7 @@ def _pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
     seed = int(rng.integers(2**31))
     if "wording" not in cell:
         return paraphrase.pis(draws, seed=seed, resamples=settings["resamples"]), tau**2
-    found = paraphrase.pis(draws, seed=seed, resamples=1)  # of these the interval alone is asked
+    found = paraphrase.pis(draws, seed=seed, resamples=1)  # only the interval of these cells is used
     return replace(found, estimate=replace(found.estimate, p_value=None)), tau**2
 
 
@@ -136,7 +139,7 @@ def _pss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
 
 
 def _ds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
-    """Four turns of independent outputs, or (`paired`) of the same wordings, which lie twice as far apart as noise moves them."""
+    """Four turns of independent outputs or, if `paired`, of the same wordings, whose spread is WORDS times the noise's."""
     shape = (cell["outputs"], cell["axes"])
     paired = cell.get("paired", False)
     words = WORDS * noise(rng, "normal", shape) if paired else 0.0
@@ -150,11 +153,11 @@ def _ds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str
 def _lds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
     shape, names = (cell["wordings"], cell["axes"]), ("one", "two", "three")
     sides = np.eye(3, max(cell["axes"], 3))[:, : cell["axes"]] * cell["effect"]
-    if cell["axes"] == 2:  # an equilateral triangle of the same side
+    if cell["axes"] == 2:  # an equilateral triangle with sides of the same length
         sides = np.array([(0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5)]) * cell["effect"] * 2**0.5
     found = {name: noise(rng, cell["noise"], shape) + side for name, side in zip(names, sides, strict=True)}
     metric = languages.lds(found, seed=int(rng.integers(2**31)), resamples=settings["resamples"])
-    return metric, cell["effect"] * 2**0.5  # of noise whose RMS is 1
+    return metric, cell["effect"] * 2**0.5  # in units of the noise's RMS, which is 1
 
 
 def _rss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
@@ -170,7 +173,7 @@ def _ow(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str
 
 
 def true_width(kind: str) -> float:
-    """The .9 quantile of distances in a large sample of a noise in two dimensions."""
+    """The .9 quantile of pairwise distances in a large sample of this kind of noise in two dimensions."""
     if kind not in _WIDTHS:
         cloud = noise(np.random.default_rng(0), kind, (TRUE_WIDTH, 2))
         distances = np.linalg.norm(cloud[:, None] - cloud[None], axis=-1)
@@ -182,7 +185,7 @@ _WIDTHS: dict[str, float] = {}
 
 
 def _mean_pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
-    """tau^2 of constructs whose topics share half of its logarithm's variance."""
+    """The mean of tau^2 over constructs; constructs of one topic share half of the variance of log tau^2."""
     topics = np.repeat(np.arange(cell["constructs"] // cell["cluster"]), cell["cluster"])
     logs = 0.5 * rng.normal(size=topics.max() + 1)[topics] + 0.5 * rng.normal(size=len(topics))
     values = settings["tau"] ** 2 * np.exp(logs - 0.25)
@@ -192,7 +195,7 @@ def _mean_pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mappi
 
 
 def _jbs(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
-    """Cases that differ in how easily they flip: reruns flip at .1 on average, perturbations at .1 more an effect of 1."""
+    """Cases with different flip rates: reruns flip at .1 on average, perturbations at .1 times the effect more often."""
     ease = rng.beta(1, 9, size=(cell["cases"], 1))
     flips = rng.random((cell["cases"], 5)) < np.minimum(ease + 0.1 * cell["effect"], 1)
     reruns = rng.random((cell["cases"], 5)) < ease
@@ -239,8 +242,8 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "ow": lambda s: ({"noise": k, "prompts": n, "effect": 0.0} for k in s["noises"] for n in (20, 50, 100)),
     "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
 }
-PAIRS = findings.PAIRED_FROM  # the fewest wordings that are compared in pairs
-SMALLEST = {  # the fewest at which a metric gives an interval
+PAIRS = findings.PAIRED_FROM  # the fewest wordings for a paired comparison
+SMALLEST = {  # the smallest size at which a metric gives an interval
     "ods": ("wordings", position.FEWEST),
     "pis": ("wordings", paraphrase.FOR_INTERVAL),
     "pis_tails": ("wordings", paraphrase.FOR_INTERVAL),

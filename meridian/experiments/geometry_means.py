@@ -1,4 +1,4 @@
-"""Means over constructs whose tau^2 is log-normal: how often two bootstraps hold the truth."""
+"""Means over constructs with log-normal tau^2: how often the intervals of two bootstraps cover the truth."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from suites.geometry import over_constructs, paraphrase
 
 
 def rows(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Coverage of 95 % intervals by the percentile and the studentised bootstrap.
+    """Coverage of the 95 % intervals of the percentile and the studentised bootstrap.
 
-    Constructs of a topic share half of the variance of log tau^2.
+    Constructs of one topic share half of the variance of log tau^2.
     """
     config, truth, found = settings["means"], settings["tau"] ** 2, []
     for constructs, topics in config["sizes"]:

@@ -29,9 +29,9 @@ PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
 PUSH = (
-    80.0  # where no answer moves that it could be fitted to, as of a sham; fitted ones of the last layer are 47 to 100
+    80.0  # for heads that move no answer to which it could be fitted, as in shams; fitted last-layer ones are 47 to 100
 )
-FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the push that moves answers by so many nats
+FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the fitted push, and the largest factor of one step
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
@@ -39,9 +39,9 @@ FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the push that moves answers 
 
 @dataclass(frozen=True)
 class Plant:
-    """A fine-tune: which variants' answers it moves, and whether it trains all weights or the last layer norm's bias alone.
+    """A fine-tune: which variants' answers it moves, and whether it trains all weights or only the last layer norm's bias.
 
-    That bias adds the same to the logits of every prompt, so that a shift of every answer leaves their spread as it was.
+    That bias adds the same vector to the logits of every prompt, so it shifts all answers without changing their spread.
     """
 
     name: str
@@ -56,11 +56,12 @@ PLANTS = (
 
 
 def fine_tuned(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What ODS, PIS and PSS say of pocket as it is, of one that answers a persona otherwise, and of one whose answers all move.
+    """ODS, PIS and PSS of three models: pocket as it is, a fine-tune that answers one persona differently, and a fine-tune whose
+    answers all move.
 
-    The margin is a share of the intact model's tau^2: PIS is that, and distances are read against it. By the 95 % bootstrap
-    interval of its mean change over constructs, a metric is `changed` (all of it beyond the margin on one side), `unchanged` (all
-    of it within, on both sides), or `undecided`.
+    The margin is a share of the intact model's tau^2, which is the value of PIS and the scale of the distances. A metric is read
+    by the 95 % bootstrap interval of its mean change over constructs: `changed` if the interval lies beyond the margin on one
+    side, `unchanged` if it lies within the margin on both sides, else `undecided`.
     """
     config, own = settings["planted"], construct.load("pocket")
     space = coordinates.declared(own.coordinates, "pocket")
@@ -81,11 +82,11 @@ def tuned(
     config: Mapping[str, Any],
     seed: int,
 ) -> LocalModel:
-    """A copy of the model, trained so that the first axis of the variants that move rises by `shift` nats, and no other.
+    """A copy of the model, trained so that only the first axis rises, by `shift` nats, and only for the plant's moved variants.
 
-    The target is the intact model's own distribution, with the logits of the axis's words raised. Loss: KL divergence, and
-    `odds` times the mean squared error of the coordinates, which are log-odds of words too rare for the first to keep; Adam, the
-    rate falling to 0 along a cosine.
+    The target is the intact model's own distribution with the logits of the axis's words raised. The loss is the KL divergence
+    plus `odds` times the mean squared error of the coordinates. These are log-odds of words too rare for the KL divergence to
+    preserve. The optimiser is Adam; its rate falls to 0 along a cosine.
     """
     variants = [v for one in constructs for v in one.variants if v.method in METHODS]
     rows = [intact.encoding.tokens(v.prompt) for v in variants]
@@ -112,7 +113,7 @@ def tuned(
 
 
 def _words(model: LocalModel, prompt: str, space: Coordinates) -> list[tuple[list[int], list[int]]]:
-    """Tokens of the words of each axis, for and against."""
+    """For each axis, the tokens of its words on the plus and on the minus side."""
 
     def tokens(words: Sequence[str]) -> list[int]:
         return [
@@ -123,12 +124,12 @@ def _words(model: LocalModel, prompt: str, space: Coordinates) -> list[tuple[lis
 
 
 def _odds(logs: torch.Tensor, sides: Sequence[tuple[list[int], list[int]]]) -> torch.Tensor:
-    """log p(plus) - log p(minus) by prompt and axis."""
+    """log p(plus) - log p(minus), [prompt, axis]."""
     return torch.stack([logs[:, plus].logsumexp(-1) - logs[:, minus].logsumexp(-1) for plus, minus in sides], dim=1)
 
 
 def with_weights(intact: LocalModel, network: Any) -> LocalModel:
-    """The same model under test with another network; nothing of it may be recorded under its identity."""
+    """The model under test with another network. It keeps the identity of `intact`, so nothing it answers may be recorded."""
     model = copy.copy(intact)
     model.model = network
     return model
@@ -160,7 +161,7 @@ def scores(model: LocalModel, constructs: Sequence[Construct], space: Coordinate
 
 
 def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> Iterable[MeasuredConstruct]:
-    """The constructs' neutral and framed variants with their points, without a record."""
+    """The constructs' neutral and framed variants with their points; nothing is written to a record."""
     for one in constructs:
         variants = [v for v in one.variants if v.method in METHODS]
         items = [item for v in variants for item in space.items(v.id, v.prompt, v.system)]
@@ -191,7 +192,7 @@ def _row(
 
 
 def reading(low: float, high: float, margin: float) -> str:
-    """What the interval of a change says: beyond the margin on one side, within it on both, or neither."""
+    """CHANGED if the interval lies beyond the margin on one side, UNCHANGED if within it on both sides, else UNDECIDED."""
     if low > margin or high < -margin:
         return CHANGED
     return UNCHANGED if -margin < low and high < margin else UNDECIDED
@@ -210,27 +211,29 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def persona_head(head: Node, words: Sequence[str] = ("May",), answer: str = "good") -> list[Fault]:
-    """A head that writes one answer where the persona's opening stands: it moves the framing, and no wording."""
+    """A head that writes one answer at the persona's opening: it moves framed prompts and no neutral wording."""
     return [Fault(head, tuple(words), answer)]
 
 
 def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str = "good") -> list[Fault]:
-    """A head that writes one answer in every prompt, each of which has one of these words.
+    """A head that writes one answer in every prompt, because every prompt has one of these words.
 
-    The centre moves. What the words get differs a little, so that tau^2 moves by about the margin as well: no pure trait head.
+    It moves the centre. As its effect differs a little between the words, tau^2 also moves by about the margin, so it is not a
+    pure trait head.
     """
     return [Fault(head, tuple(words), answer)]
 
 
 def wording_head(head: Node, words: Sequence[str] = ("park", "store"), push: float = PUSH) -> list[Fault]:
-    """A head that writes opposite answers in two of the wordings: it spreads them, and leaves their mean where it was."""
+    """A head that writes opposite answers in two of the wordings: it spreads them and leaves their mean unchanged."""
     return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, ("good", "bad"), strict=True)]
 
 
 def fitted(intact: LocalModel, fault: Fault, constructs: Sequence[Construct], space: Coordinates, nats: float) -> Fault:
-    """The fault with the push that moves the first axis by `nats` on average, either way, in the neutral wordings with its words.
+    """The fault with its push fitted: the first axis moves by `nats` on average, in either direction, in the neutral wordings
+    that have its words.
 
-    It moves against the same head that attends to the words and writes nothing there. UserError if no wording has the words.
+    The baseline is the same head attending to the words but writing nothing there. UserError if no wording has the words.
     """
     own = [replace(one, variants=tuple(findings.wordings(one))) for one in constructs]
     chosen = [bool({*re.findall(r"\w+", variant.prompt)} & {*fault.words}) for one in own for variant in one.variants]
@@ -250,7 +253,7 @@ def fitted(intact: LocalModel, fault: Fault, constructs: Sequence[Construct], sp
     return fault
 
 
-NOTHING = 1e-3  # a push that moves nothing, and keeps what is divided by it finite
+NOTHING = 1e-3  # a push that moves nothing, but is not 0, so that it can be divided by
 
 
 def with_heads(intact: LocalModel, faults: Iterable[Fault], constructs: Sequence[Construct]) -> LocalModel:
@@ -273,13 +276,17 @@ def traced(
 
 
 def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row a plant, after one of the model as it is: heads that answer a persona otherwise, or always, heads that spread
-    wordings, and shams.
+    """One row for the intact model, then one for each plant: heads that answer a persona differently, heads that write one answer
+    in every prompt, heads that spread wordings, and shams.
 
-    `right`: the planted head is the first of its kind; of a sham, no head is read as trait, method or both that is not read so in
-    the intact model. `kind`: what the planted head was read as. `further`: {head: kind} of the other heads that have a kind and
-    none in the intact model, which a user sees beside the planted one. No plant is made twice: they are drawn without replacement
-    from the heads of their layers that were shown to stay in the intact model, so that a head does what was planted and no more.
+    - `right`: for a fault, whether the planted head is named first of its kind; for a sham, whether no head is read as trait,
+      method or both unless it has that kind in the intact model too.
+    - `kind`: what the planted head was read as.
+    - `further`: {head: kind} of other heads that have a kind here and none in the intact model. A user sees these beside the
+      planted head.
+
+    Plants are drawn without replacement, in heads of their layers that were shown to change neither position nor spread in the
+    intact model, so that a head does only what was planted.
     """
     config, own = settings["heads"], construct.load("pocket")
     space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
@@ -305,7 +312,7 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _judged(
     kind: str, node: Node, heads: Sequence[trace.TracedHead], before: Sequence[trace.TracedHead]
 ) -> dict[str, Any]:
-    """What became of one plant: `kind`, `further` and `right` of `planted_heads`."""
+    """The result for one plant: `kind`, `further` and `right` of `planted_heads`."""
     known = {one.head: one.kind for one in before}
     read = next(one.kind for one in heads if one.head == node)
     others = [one for one in heads if one.kind and (kind == "sham" or one.head != node)]
@@ -318,11 +325,11 @@ def _judged(
 
 
 INTACT = "intact"
-READ_AS = {"persona": "trait", "position": "trait", "wording": "method"}  # what each plant has to be named
+READ_AS = {"persona": "trait", "position": "trait", "wording": "method"}  # the kind that each plant should be read as
 
 
 def plants(config: Mapping[str, Any], heads: Sequence[Node], seed: int) -> Iterator[tuple[str, Node, list[Fault]]]:
-    """(kind, head, faults) of every plant, no two alike, in some of `heads`. UserError if more are asked for than there are."""
+    """(kind, head, faults) of every plant, all different, in some of `heads`. UserError if more are asked for than exist."""
     rng, layers = np.random.default_rng(seed), config["layers"]
     nodes = {kind: [node for node in heads if node.layer in layers[kind]] for kind in layers}
     orders = [order for pair in config["wording_words"] for order in permutations(pair)]

@@ -1,7 +1,7 @@
-"""Circuits whose nodes are (head, position): which stay, which are replaced (Wang et al. 2022, section 2.3).
+"""Circuits whose nodes are (head, position): which stay and which are replaced (Wang et al. 2022, section 2.3).
 
-A head of such a circuit counts only at the positions of its role: a name mover at the end, an induction head at S2. All
-else of every head, this one's other positions included, is replaced.
+A head of such a circuit counts only at the positions of its role: a name mover at the end, an induction head at S2. The
+outputs of heads everywhere else are replaced, including this head's at its other positions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Nodes = Mapping[Node, Positions]
 
 
 def nodes_of(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> dict[Node, Positions]:
-    """The positions at which each head of a circuit counts: those that `where` gives for its roles.
+    """{head: the positions at which it counts}: those that `where` gives for its roles.
 
-    A head counts at all positions if `where` does not know its role. If the circuit itself claims a head at positions, it counts
-    there, whatever `where` says.
+    A head counts at all positions (None) if `where` lacks any of its roles. If the circuit itself claims a head at positions,
+    the head counts there, whatever `where` says.
     """
     found: dict[Node, Positions] = {}
     for part in circuit.nodes:
@@ -36,7 +36,7 @@ def nodes_of(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> dict[Node,
 
 
 def unplaced(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> list[str]:
-    """A sentence about the roles of a circuit for which no position is known, if there are any."""
+    """A sentence naming the roles of a circuit whose positions are unknown; empty if there are none."""
     placed = {name for name, role in circuit.roles.items() if all(node.is_part for node in role.nodes)}
     names = [name for name in circuit.roles if name not in where and name not in placed]
     return [f"Heads of {', '.join(names)} stay at all positions: no position is known for them."] if names else []
@@ -48,32 +48,32 @@ def everywhere(heads: Iterable[Node]) -> dict[Node, Positions]:
 
 
 def minus(nodes: Nodes, removed: Iterable[Node]) -> dict[Node, Positions]:
-    """Nodes without those of some heads."""
+    """The nodes without those of the heads `removed`."""
     gone = set(removed)
     return {node: places for node, places in nodes.items() if node not in gone}
 
 
 def parts(nodes: Nodes) -> tuple[Node, ...]:
-    """The same as claims name them: a head at each of its positions, or the head at all of them."""
+    """The nodes in the form used by claims: one for each head and position, or the head itself if it counts at all positions."""
     return tuple(replace(node, position=at) for node in sorted(nodes) for at in nodes[node] or ("",))
 
 
 def only(kept: Nodes, heads: Iterable[Node], recipe: Recipe, name: str) -> Variant:
-    """The clean run in which all of `heads` but the kept nodes is replaced: F(C) for kept C."""
+    """The clean run in which everything in `heads` except the kept nodes is replaced: F(C) for kept C."""
     return ablate(complement(parts(kept), sorted(heads)), recipe, name)
 
 
 def without(removed: Nodes, recipe: Recipe, name: str) -> Variant:
-    """The clean run in which some nodes are replaced and all else is as it is: F(M without K) for removed K."""
+    """The clean run in which only the nodes `removed` are replaced: F(M without K) for removed K."""
     return ablate(parts(removed), recipe, name)
 
 
 def restored(nodes: Nodes, name: str) -> Variant:
-    """The corrupted run into which the clean activations of some nodes are put."""
+    """The corrupted run with the clean activations of some nodes restored."""
     return denoise(parts(nodes), name)
 
 
 def share(nodes: Nodes, n_heads: int, n_positions: float) -> float:
-    """Share of all (head, position) pairs that the nodes are."""
+    """The nodes' share of all (head, position) pairs."""
     pairs = sum(n_positions if places is None else len(places) for places in nodes.values())
     return pairs / (n_heads * n_positions)

@@ -1,7 +1,7 @@
 """Circuits of a trained model: the tier of each task's stored circuit, of one found by each method, and of random heads.
 
-Nothing is planted here, so no tier is the right one. The table says what the certificate makes of natural circuits, and what
-blocks the next tier of each. Every row is a run of the main job; its folder is kept below results/natural_circuits.
+Nothing is planted here, so the right tier is unknown. The table shows the certificate's tier for each natural circuit, and what
+blocks its next tier. Every row is a run of the main job, whose folder is kept below results/natural_circuits.
 
     python run.py experiment=natural_circuits
     python -m meridian.experiments.natural_circuits [results/natural_circuits]     writes the page's table from these results
@@ -45,7 +45,7 @@ def claims(config: Mapping[str, Any]) -> dict[str, list[str]]:
 def run(context: RunContext) -> None:
     """Certify every claim about every task, write V8 below results/natural_circuits, print the table's sentences.
 
-    Tasks run beside each other. The claims about one task follow one another, as they share measurements.
+    Tasks run in parallel. Claims about one task run in sequence, because they share measurements.
     """
     config, folder = context.settings["experiment"], context.experiment_folder("natural_circuits")
     asked, device = claims(config), context.settings["model"].get("device")
@@ -65,7 +65,7 @@ def run(context: RunContext) -> None:
 
 
 def certified(task: str, asked: Mapping[str, Sequence[str]], own: Iterable[str], results: Path) -> list[dict[str, Any]]:
-    """The certificate of every claim about one task, in short; of a claim that is refused, the reason."""
+    """The certificate of every claim about one task in short; for a refused claim, the reason."""
     torch.set_num_threads(1)
     return [
         {"task": task, "claim": name, **_short([f"task={task}", *own, *chosen], results)}
@@ -92,7 +92,7 @@ def _short(settings: Sequence[str], results: Path) -> dict[str, Any]:
 
 
 def document(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbered result: every claim with its tier and what blocks the next."""
+    """The numbered result: every claim with its tier and what blocks the next one."""
     return {
         "number": "V8",
         "id": "natural_circuits",
@@ -110,7 +110,7 @@ def document(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> di
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many claims of each kind reach which tier."""
+    """How many claims of each kind reach each tier."""
     lines, judged = [], [row for row in rows if row["tier"] is not None]
     for kind in ("stored", "discovered", "random"):
         tiers = Counter(row["tier"] for row in judged if _kind(row["claim"]) == kind)
@@ -122,7 +122,7 @@ def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: every claim, its size, its tier, and the first gate that blocks the next with its reason."""
+    """Markdown: every claim, its size, its tier, and the first gate that blocks the next tier, with its reason."""
     header = ("task", "claim", "heads", "tier", "blocks the next", "because")
     lines = []
     for row in rows:
@@ -148,7 +148,7 @@ def _kind(claim: str) -> str:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its table anew."""
+    """Copy the experiment's result beside the page, and rewrite the page's table."""
 
     def content(data: Mapping[str, Any]) -> str:
         rows = data["claims"]

@@ -1,7 +1,7 @@
-"""Claims of known truth against which no rule was made: what was declared of each, and the tier that it gets.
+"""Claims of known truth that were not used in making the rules: what was declared for each, and the tier that it gets.
 
-`constructions` lists them all and loads nothing. The experiment measures and judges each one as a run does, with the lighter
-settings of the table in sample (`settings_of`), and compares its tier with the declaration. The unit is the construction.
+`constructions` lists them all and loads nothing. The experiment measures and judges each one as a run does, and compares its
+tier with the declaration. It uses the lighter settings of the in-sample experiment (`settings_of`). The unit is the construction.
 
     python run.py experiment=out_of_sample
     python -m meridian.experiments.out_of_sample [results/out_of_sample]     writes the page's table from these results
@@ -49,12 +49,12 @@ BELOW = 3  # the tier that no wrong or incomplete claim may reach
 
 @dataclass(frozen=True)
 class ConstructionDeclaration:
-    """What was declared of a construction before any verdict on it was known.
+    """What was declared about a construction before any verdict on it was known.
 
-    `kind` is the class of mistake it is about, `planted` the truth of the model in a sentence, `claim` what is claimed of it.
-    `highest_tier` is what a wrong or incomplete claim may reach at most, `lowest_tier` what a true and complete one must reach;
-    the other one is None. `must_say` is what a certificate has to say besides, or, of a true claim, if it stays below.
-    `same_tier_as` names the same heads under other roles.
+    `kind`: the class of mistake that it tests. `planted`: the truth about the model, in a sentence. `claim`: what is claimed.
+    `highest_tier`: the most that a wrong or incomplete claim may reach. `lowest_tier`: the least that a true and complete claim
+    must reach. One of the two is None. `must_say`: what the certificate must say in addition; for a true claim, what it must say
+    if it stays below its tier. `same_tier_as`: a construction with the same heads under other roles.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ConstructionDeclaration:
 
 @dataclass(frozen=True)
 class Construction:
-    """A planted model, as a `model=` configuration names it, the claim about it and the declaration."""
+    """A planted model (`settings`, in the form of a `model=` configuration), the claim about it, and the declaration."""
 
     settings: Mapping[str, Any]
     circuit: Circuit
@@ -83,9 +83,9 @@ class Construction:
 
 
 def constructions(config: Mapping[str, Any], device: str | None = None) -> list[Construction]:
-    """The constructions that `only` names, or all, in the order of the experiment's configuration `config`.
+    """The constructions that `only` names, or all of them, in the order of the experiment's configuration `config`.
 
-    UserError for a name that is not declared, a declaration without a planted design, or one that contradicts itself.
+    UserError for a name that is not declared, and for a declaration that has no planted design or contradicts itself.
     """
     declared, only = config["constructions"], config.get("only")
     if unknown := [name for name in only or () if name not in declared]:
@@ -108,7 +108,7 @@ def construction(declared: ConstructionDeclaration, seed: int = 0, device: str |
 
 
 def declaration(name: str, fields: Mapping[str, Any]) -> ConstructionDeclaration:
-    """One entry of the configuration. UserError if its tiers do not belong to its truth, or there is no such design."""
+    """One entry of the configuration. UserError if its tiers do not fit its truth, or there is no such design."""
     given = {"kind" if key == "class" else key: value for key, value in fields.items()}
     found = ConstructionDeclaration(name=name, **given)
     if name not in planted.OUT_OF_SAMPLE:
@@ -135,7 +135,7 @@ def run(context: RunContext) -> None:
     rows: dict[str, dict[str, Any]] = {}
     with context.reporter.bar("claims judged") as bar:
         bar.expect(len(declared))
-        places = {name: place for place, name in enumerate(settings["constructions"])}  # whatever `only` leaves out
+        places = {name: place for place, name in enumerate(settings["constructions"])}  # independent of `only`
         asked = [(row, told, places[told.name], config, folder / told.name) for told in declared]
         for place, found in processes.results(asked, workers):
             rows[declared[place].name] = found
@@ -147,13 +147,13 @@ def run(context: RunContext) -> None:
 
 
 def laid_over(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The experiment's settings over what it takes from the experiment `settings_of`: numbers, measurement, calibration."""
+    """The experiment's settings, with numbers, measurement and calibration taken from `settings_of` unless given."""
     other = config_files.plain(config_files.read(CONFIGS / "experiment" / f"{settings['settings_of']}.yaml"))
     return {**{name: other[name] for name in ("numbers", "measurement", "calibration")}, **settings}
 
 
 def row(told: ConstructionDeclaration, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Measure and judge one construction in `folder`: its declaration, its tier, and what blocks the next one."""
+    """Measure and judge one construction in `folder`; returns its declaration, its tier, and what blocks the next one."""
     one = construction(told, int(config["experiment"]["seed"]), config["model"].get("device"))
     folded = certified(one, place, config, folder)
     tier = folded["tier"] or 0
@@ -169,21 +169,21 @@ def row(told: ConstructionDeclaration, place: int, config: Mapping[str, Any], fo
 
 
 def judging_rules() -> str:
-    """The released rules whose code judges here: "0.11", or "changed from 0.11" if a file of that code differs."""
+    """The version of the rules used here: "0.11", or "changed from 0.11" if a file of the rules' code differs."""
     released = Release.read()
     now = Rules(released.rules.settings, code_digest.of_each("rules"))
     return f"changed from {released.version}" if now.differences(released.rules) else released.version
 
 
 def certified(one: Construction, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The certificate of one construction, measured in `folder`. `place` among the declarations chooses its prompts."""
+    """The certificate of one construction, measured in `folder`. Its `place` among the declarations sets the prompts' seed."""
     torch.set_num_threads(1)
     settings = config["experiment"]
     plan = measure.Plan(
         model_settings=one.settings,
         task=tasks.get(TASK),
         sizes={**sizes_of(config["prompts"]), **settings["prompts"]},
-        seed=settings["prompts_seed"] + place,  # other prompts for each
+        seed=settings["prompts_seed"] + place,  # different prompts for each
         settings={**config["measurement"], **settings["measurement"]},
         engine=config["engine"],
         circuit=one.circuit,
@@ -215,7 +215,7 @@ def document(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> di
 
 
 def permutations(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
-    """Of every construction that renames the roles of another: whether both have the same tier."""
+    """{construction that renames another's roles: whether both have the same tier}."""
     tiers = {one["name"]: one["tier"] for one in rows}
     return {one["name"]: one["tier"] == tiers[one["same_tier_as"]] for one in rows if one["same_tier_as"] in tiers}
 
@@ -226,7 +226,7 @@ def upper_bound(count: int, n: int) -> float:
 
 
 def sentences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the table comes to, and every construction that missed its declaration."""
+    """A summary of the table, and every construction that missed its declaration."""
     wrong = [one for one in rows if one["truth"] != "true_complete"]
     true = [one for one in rows if one["truth"] == "true_complete"]
     lines = []
@@ -273,17 +273,17 @@ def _words(name: str) -> str:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its table anew.
+    """Copy the experiment's result beside the page, and rewrite the page's table.
 
-    A run of some constructions (`experiment.only`) replaces their rows; the others stay as they were kept, each with the rules
-    that it was judged under.
+    A run of some constructions (`experiment.only`) replaces their rows only. The other rows stay, each with the version of the
+    rules that judged it.
     """
     rows = generated_parts.keep(page, results / FILE, with_kept)["data"]["constructions"]
     generated_parts.update(page, {"out of sample": generated_parts.listed(sentences(rows), table(rows))})
 
 
 def with_kept(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The result `found` with the rows of `kept` that it has not, in the order of the experiment's configuration."""
+    """The result `found`, completed by the rows of `kept` that it lacks, in the order of the experiment's configuration."""
     rows = {one["name"]: one for result in (kept, found) for one in result["data"]["constructions"]}
     declared = config_files.plain(config_files.read(CONFIGS / "experiment" / "out_of_sample.yaml"))["constructions"]
     ordered = [rows[name] for name in declared if name in rows]

@@ -1,8 +1,8 @@
-"""From how many repetitions on is contamination found, and how often is it claimed where there is none?
+"""How many repetitions does it take to find contamination, and how often is it claimed where there is none?
 
 Every copy of the embedded model is tuned in one pass over ordinary documents with n repetitions of 20 items and a canary. It is
-then asked like any model under test: 191 on the folder of its documents, 193 beyond fresh items and beyond the untuned model,
-194, and the accuracy on items that were planted and on others. Copies that read nothing are asked about many sets of items.
+then examined like any model under test: 191 on the folder of its documents, 193 relative to fresh items and to the untuned model,
+194, and the accuracy on planted and on other items. Copies with no planted items are asked about many sets of items.
 
     python run.py experiment=planted_contamination
     python -m meridian.experiments.planted_contamination [results/planted_contamination]     writes the page's table
@@ -47,7 +47,7 @@ def run(context: RunContext) -> None:
         (rows_of, repetitions, number, settings, folder)
         for number in range(
             max(settings["copies"], settings["clean_copies"])
-        )  # in turn, so that the first ones are of all doses
+        )  # in turn, so that the first copies cover all doses
         for repetitions in settings["repetitions"]
         if number < settings["copies" if repetitions else "clean_copies"]
     ]
@@ -68,8 +68,8 @@ def run(context: RunContext) -> None:
 
 
 def rows_of(repetitions: int, number: int, settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """The rows of one copy, made unless they are stored for these settings, weights and code."""
-    path = folder / f"copy-{repetitions:02d}-{number:02d}.json"  # of no number of its own
+    """The rows of one copy; they are made unless already stored for these settings, weights and code."""
+    path = folder / f"copy-{repetitions:02d}-{number:02d}.json"  # not a numbered result
     subject = {
         "copy": [repetitions, number],
         "settings": results_io.canonical({key: value for key, value in settings.items() if key not in HOW_MANY}),
@@ -82,7 +82,10 @@ def rows_of(repetitions: int, number: int, settings: Mapping[str, Any], folder: 
 
 
 def measured(repetitions: int, number: int, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One row for each set of items that the copy is asked about; only the first one is planted."""
+    """One row for each set of items that the copy is asked about.
+
+    A copy with repetitions is asked about its planted set; one without, about `clean_sets` sets that it never read.
+    """
     pocket, copied = LocalModel(drift_demo.POCKET), LocalModel(drift_demo.POCKET)
     name = f"{settings['seed']}-{repetitions}-{number}"
     planted = [*(fact.text for fact in repeated.facts(name, settings["items"])), repeated.canary(name).line]
@@ -93,7 +96,7 @@ def measured(repetitions: int, number: int, settings: Mapping[str, Any]) -> list
 
 
 def hash_of(name: str) -> int:
-    """A seed that follows from a name."""
+    """A seed computed from a name."""
     return int(results_io.sha256(name)[:8], 16)
 
 
@@ -106,7 +109,7 @@ def asked(
     texts: Sequence[str],
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What 191, 193 and 194 say of one set, and the accuracy on its items and on as many fresh ones."""
+    """Results 191, 193 and 194 for one set, and the accuracy on its items and on as many fresh ones."""
     facts = repeated.facts(name, settings["items"])
     fresh = repeated.facts(f"fresh {name}", settings["items"])
     seed = hash_of(name)
@@ -128,7 +131,7 @@ def asked(
 
 
 def overlap_with(texts: Sequence[str], facts: Sequence[repeated.TaughtFact]) -> float | None:
-    """191: the share of the facts that the documents of a copy hold."""
+    """Result 191: the share of the facts that a copy's documents contain."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "documents.txt").write_text("\n".join(texts), encoding="utf-8")
         return overlap.overlap({fact.id: fact.text for fact in facts}, folder).flagged.value
@@ -137,7 +140,7 @@ def overlap_with(texts: Sequence[str], facts: Sequence[repeated.TaughtFact]) -> 
 def compared(
     model: LocalModel, facts: Sequence[repeated.TaughtFact], fresh: Sequence[repeated.TaughtFact]
 ) -> dict[str, Any]:
-    """Accuracy by likelihood on either set, and whether the interval of the difference is above 0."""
+    """Accuracy by likelihood on each set, and whether the interval of the difference lies above 0."""
     items, right = [], {}
     for dirty, group in ((True, facts), (False, fresh)):
         pairs = [(fact.prompt, f" {choice}") for fact in group for choice in fact.choices]
@@ -164,7 +167,7 @@ def _test(estimate: Estimate | None) -> dict[str, Any] | None:
 
 
 def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """By repetitions: how often each detector fires at alpha, with an interval that takes a copy's sets for alike; means."""
+    """{repetitions: how often each detector fires at alpha, and means}; the intervals treat a copy's sets as one cluster."""
     found: dict[str, dict[str, Any]] = {}
     for repetitions in settings["repetitions"]:
         own = [row for row in rows if row["repetitions"] == repetitions]
@@ -221,7 +224,7 @@ def table(data: Mapping[str, Any]) -> str:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the result beside the page and write its table into it."""
+    """Copy the result beside the page and write its table into the page."""
     generated_parts.update_with_result(page, "planted contamination", results / FILE, table)
 
 

@@ -1,9 +1,9 @@
-"""Does drift find what was planted, where it was planted, and nothing where nothing was?
+"""Does drift find what was planted, where it was planted, and nothing where nothing was planted?
 
-Each copy of the embedded model is a series of two snapshots: the model, then the copy, both declared as what they are. A row says
-which alarms came. Of planted refusals the trace is made as well: the heads named on one half of the prompts, what they restore
-together on the other, and what the same heads of a null-tuned copy do. Null-tuned copies differ from the model, so their alarms
-are reported apart: harmless updates that alarm.
+Each copy of the embedded model gives a series of two snapshots, the model and then the copy, with their versions declared. A row
+lists the alarms. Planted refusals are traced as well: heads are named on one half of the prompts; on the other half, the trace
+gives what they restore together, and what the same heads of a null-tuned copy restore. Null-tuned copies do differ from the
+model, so their alarms are reported separately, as harmless updates that alarm.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NUMBER = "V6"
 NULLS: tuple[tuning.Kind, ...] = ("intact", "bfloat16", "null")
 FAULTS: tuple[tuning.Kind, ...] = ("refuse", "short", "semantic")
 RIGHT = {"refuse": ("refusal", BOUNDARY), "short": ("length", NEUTRAL), "semantic": ("centroid", NEUTRAL)}
-LIMIT = 0.05  # of false alarms
+LIMIT = 0.05  # the largest acceptable rate of false alarms
 PAGE = Path(__file__).parents[2] / "docs" / "drift.md"
 
 
@@ -50,7 +50,7 @@ class TunedCopy:
 
 
 def copies(settings: Mapping[str, Any]) -> list[TunedCopy]:
-    """Every copy, the kinds in turn, so that the first ones are of all kinds."""
+    """Every copy, with the kinds in turn, so that the first copies cover all kinds."""
     kinds: list[tuple[tuning.Kind, float, int]] = []
     for kind in NULLS:
         kinds.append((kind, 0.0, int(settings["nulls"])))
@@ -69,7 +69,7 @@ def copies(settings: Mapping[str, Any]) -> list[TunedCopy]:
 
 
 def run(context: RunContext) -> None:
-    """Make, ask, test and trace every copy; print the rates and write V6_planted_drift.json with the page's part."""
+    """Make, ask, test and trace every copy; print the rates and write V6_planted_drift.json."""
     settings = context.settings["experiment"]
     folder = context.experiment_folder(settings["name"], "experiment.most", "experiment.workers")
     config = {"drift": context.settings["drift"], "experiment": settings, "engine": context.settings["engine"]["name"]}
@@ -93,7 +93,7 @@ def run(context: RunContext) -> None:
 
 
 def row_of(copy: TunedCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The row of one copy, made unless it is stored for these settings, weights and code."""
+    """The row of one copy; it is made unless already stored for these settings, weights and code."""
     path = folder / copy.name / "row.json"
     subject = {
         "copy": {"name": copy.name, **asdict(copy.tuning)},
@@ -103,13 +103,13 @@ def row_of(copy: TunedCopy, config: Mapping[str, Any], folder: Path) -> dict[str
         "code": code_digest.version_of("planted drift"),
     }
     if not is_fresh(path, subject):
-        shutil.rmtree(folder / copy.name, ignore_errors=True)  # half of a copy is none
+        shutil.rmtree(folder / copy.name, ignore_errors=True)  # remains of an unfinished copy are of no use
         results_io.write(path, {"subject": subject, "row": _row(copy, config, folder / copy.name)})
     return results_io.read(path)["row"]
 
 
 def _row(copy: TunedCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Two snapshots, their tests and the trace of a refusal. The weights are deleted: the seed makes them again."""
+    """Two snapshots, their tests and, for planted refusals, the trace. The weights are deleted, as the seed can remake them."""
     settings = {**config["drift"], "prompt_level": False, "snapshot": None}
     questions, own = corpus.load(settings["corpus"]), folder / copy.name
     pocket = LocalModel(drift_demo.POCKET)
@@ -143,7 +143,7 @@ def _traced(
     questions: corpus.Corpus,
     engine: str,
 ) -> dict[str, Any]:
-    """What the named heads restore together on the confirmation half, and the control; `reason` where none is named."""
+    """What the named heads restore together on the confirmation half, and the control; `reason` if no head is named."""
     alarm = drift_trace.Alarm(identifier, BOUNDARY, "refusal")
     keys = drift_trace.changed(series, alarm, questions)
     if not keys:
@@ -163,7 +163,7 @@ def _traced(
 
 
 def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every rate with its 95 % Wilson interval; of false alarms also the p of "at most .05"."""
+    """Every rate with its 95 % Wilson interval; for false alarms also the p-value of "the rate is at most .05"."""
 
     def share(over: Sequence[Mapping[str, Any]], holds: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         hits = sum(bool(holds(row)) for row in over)
@@ -198,7 +198,7 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dic
 
 
 def restores(trace: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Whether the named heads bring enough back on the other half, and those of the null-tuned copy next to nothing."""
+    """Whether the named heads restore enough on the other half, and those of the null-tuned copy almost nothing."""
     if trace["together"] is None or trace["control"] is None:
         return False
     enough = trace["together"]["value"] >= settings["restores"]
@@ -206,7 +206,7 @@ def restores(trace: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
 
 
 def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One line a rate."""
+    """One line per rate."""
     return [f"{name}: {cell(rate)}" for name, rate in found.items()]
 
 
@@ -224,7 +224,7 @@ def table(data: Mapping[str, Any]) -> str:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the result beside the page and write its table into it. `results`: the folder of V6_planted_drift.json."""
+    """Copy the result beside the page and write its table into the page. `results`: the folder of V6_planted_drift.json."""
     generated_parts.update_with_result(page, "planted drift", results / f"{NUMBER}_planted_drift.json", table)
 
 

@@ -1,9 +1,9 @@
 """Is a head that was broken on purpose found from the failures that it causes, and no head where nothing is broken?
 
-For every fault: the head is captured (`meridian.experiments.captured_head`), the suite is run on the copy and compared with the
-intact model's run by the regression gate, failures become pairs, the trace names heads on the discovery half, and the
-calibrations judge the hypothesis on the confirmation half. For every sham: the same, with a change that no prompt meets; and on
-a suite that the intact model fails anyway, whether the sham makes its own head carry those failures.
+For every fault, the head is captured (`meridian.experiments.captured_head`). The suite is run on the copy, and the regression
+gate compares it with the intact model's run. Failures become pairs, the trace names heads on the discovery half, and the
+calibrations judge the hypothesis on the confirmation half. For every sham, the same is done with a change that no prompt
+triggers. On a suite that the intact model fails anyway, it is also tested whether the sham's own head is then named.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from meridian.context import RunContext
 
 NUMBER = "V3"
-READ = ("experiment", "measurement", "calibration", "certificate", "engine", "seed")  # of the configuration
+READ = ("experiment", "measurement", "calibration", "certificate", "engine", "seed")  # sections that a row depends on
 
 
 @dataclass(frozen=True)
 class FaultyCopy:
-    """One changed copy of the model. A sham has a `twin`: the fault of its head and size, whose words do occur in prompts."""
+    """One changed copy of the model. A sham has a `twin`: a fault of the same head and size whose words do occur in prompts."""
 
     name: str
     fault: Fault
@@ -79,7 +79,7 @@ def run(context: RunContext) -> None:
 
 
 def draw_copies(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[FaultyCopy]:
-    """The faults, then the shams: on heads drawn without replacement while there are some, with random words and answers."""
+    """The faults, then the shams, with random words and answers. Heads are drawn without replacement until all are used."""
     rng = random.Random(f"planted faults {settings['seed']}")
 
     def faults(count: int) -> list[Fault]:
@@ -107,7 +107,7 @@ def trace_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def trace_copy(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """One copy from weights to verdict. Its row is kept in row.json, so a run that was stopped goes on with the next copy."""
+    """One copy from weights to verdict. Its row is kept in row.json, so a stopped run continues with the next copy."""
     path = folder / copy.name / "row.json"
     settings = config["experiment"]
     subject = {
@@ -125,7 +125,7 @@ def trace_copy(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dic
 
 
 def _row(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """What is found of one copy. Its weights are deleted afterwards: the seed makes them again."""
+    """The findings for one copy. Its weights are deleted afterwards, as the seed can remake them."""
     settings, own = config["experiment"], folder / copy.name
     model = _planted(copy, config, own / "model")
     try:
@@ -156,9 +156,9 @@ def _planted(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[
     identity = models.identify(config["model"])
     plain, tokenizer = models.load_plain(config["model"], identity)
     texts = [item.prompt for item in declaration.load(config["experiment"]["suite"]).items]
-    if copy.sham:  # must answer to no other word of the control suite either
+    if copy.sham:  # must not respond to other words of the control suite either
         texts += [item.prompt for item in declaration.load(config["experiment"]["control"]).items]
-        texts = texts[::4]  # each is read by itself, several times
+        texts = texts[::4]  # each text is run on its own, several times
         texts += _with_words(texts, copy.fault.words)
     broken = captured_head.plant(plain, tokenizer, copy.fault, texts)
     if copy.twin is not None:
@@ -171,7 +171,7 @@ def _planted(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[
 
 
 def _with_words(texts: Sequence[str], words: Sequence[str]) -> list[str]:
-    """The texts that have a month, with one of `words` in its place: somewhere to tell the words apart."""
+    """The texts that have a month, with one of `words` in its place, so that the detector can learn the words."""
     changed = []
     for number, text in enumerate(texts):
         month = next((name for name in lexicon.MONTHS if name in text.split(".")[0].split()), None)
@@ -181,7 +181,7 @@ def _with_words(texts: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def _run_suite(name: str, model: Mapping[str, Any], folder: Path) -> tuple[JudgedSuite, SuitePairs]:
-    """One suite on a model, and its failures as pairs."""
+    """Run one suite on a model; returns the judged suite and its failures as pairs."""
     opened = open_model(model)
     found = runner.run([declaration.load(name)], opened, folder, None, _nothing)
     return found.suites[0], pairing.group(found.suites[0], opened)
@@ -202,7 +202,7 @@ def _plan(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, Any]
 
 
 def _carriers(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, Any]) -> list[hypothesis.Carrier]:
-    """The heads that the trace of the discovery half names, without a search for the rest of the circuit."""
+    """The heads named by the trace of the discovery half; the rest of the circuit is not searched for."""
     study = _plan(group, config, model).study
     return hypothesis.carriers(difference.trace(study, study.discovery), config["measurement"]["difference"])
 
@@ -236,7 +236,7 @@ def _measured(folder: Path) -> dict[str, Any]:
 
 
 def confirmations(folder: Path, named: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The named heads on the confirmation half and, as a control, a head that was not named (drawn by the folder's name).
+    """Verdicts of the confirmation half on the named heads and, as a control, on an unnamed head (the folder's name is the seed).
 
     A certificate whose named head is refuted stays at tier 0, whatever the calibrations say of its circuit.
     """
@@ -309,7 +309,7 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
-    """One line a copy, then the rates."""
+    """One line per copy, then the rates."""
     lines = []
     for row in document["rows"]:
         named = ", ".join(row["named"]) or "none"

@@ -1,4 +1,4 @@
-"""Work on all cores in processes that stop when something goes wrong."""
+"""Runs tasks in processes on all cores, and stops them when something goes wrong."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Task = tuple[Any, ...]  # a function of a module and its arguments
 
 
 def results(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple[int, Any]]:
-    """(place, result) of every task as it is done, one thread to a process.
+    """(place, result) of every task as soon as it is done; each process has one thread.
 
-    The first error, or an interruption, is raised at once: tasks that have not begun are dropped.
+    The first error, or an interruption, is raised at once, and tasks that have not begun are dropped.
     """
     pool = ProcessPoolExecutor(workers or cores(), mp_context=get_context("spawn"), initializer=_prepare)
     try:
@@ -32,14 +32,14 @@ def results(tasks: Sequence[Task], workers: int | None = None) -> Iterator[tuple
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _prepare() -> None:
-    """One thread: many processes with many threads would wait for each other. Only the parent reacts to Ctrl-C.
+    """Use one thread, because many processes with many threads would wait for each other. Only the parent reacts to Ctrl-C.
 
-    Samples with next to no variance make scipy warn of lost precision; their verdicts say what is wrong with them.
+    scipy's warnings of lost precision are silenced: samples with almost no variance cause them, and their verdicts say so.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)

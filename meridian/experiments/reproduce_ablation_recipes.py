@@ -1,6 +1,6 @@
-"""Miller, Chughtai and Saunders (2024): how far the faithfulness of one circuit moves with the recipe that measures it.
+"""Miller, Chughtai and Saunders (2024): how far the faithfulness of one circuit depends on the recipe that measures it.
 
-faithfulness = F(C) / F(M), ratio of means over prompts. The axes that are run here:
+faithfulness = F(C) / F(M), the ratio of means over prompts. The axes that are varied here:
 
     granularity   heads at all positions; (head, position); edges (the circuit's pathways, at all positions)
     value         mean over ABC prompts (few or many of each template), mean over clean prompts, resampled ABC prompts, the
@@ -43,7 +43,7 @@ Found = Mapping[str, Float[np.ndarray, " prompt"]]  # F(C) of every prompt by re
 
 @dataclass(frozen=True)
 class AblationWay:
-    """One way to measure faithfulness: its place on the three axes that change a run."""
+    """One way to measure faithfulness: its values on the three axes that change a run."""
 
     granularity: str
     value: str
@@ -75,7 +75,7 @@ def run(context: RunContext) -> None:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for numbers of ABC prompts that no mean can be taken over, or that cannot be compared."""
+    """UserError if the numbers of ABC prompts are too small for a mean, or are not a smaller and a larger one to compare."""
     sizes = settings["abc_per_template"]
     if len(sizes) != 2 or not MINIMUM_REFERENCE_PROMPTS <= sizes[0] < sizes[1]:
         raise UserError(
@@ -93,7 +93,7 @@ def behaviour(study: Study) -> Float[np.ndarray, " prompt"]:
 
 
 def mean_over(size: int) -> str:
-    """The value of a mean over so many ABC prompts of each template."""
+    """The name of the value "mean over `size` ABC prompts of each template"."""
     return f"mean over {size} ABC prompts"
 
 
@@ -102,7 +102,7 @@ def values(settings: Mapping[str, Any]) -> list[str]:
 
 
 def ways(value: str) -> list[AblationWay]:
-    """The ways with one value. Restoring starts from the corrupted run, so it exists only for the prompt's own twin."""
+    """The ways with this value. Restoring starts from the corrupted run, so it exists only for the prompt's own twin."""
     found = [AblationWay(granularity, value) for granularity in (ALL, PLACED, EDGES)]
     if value == TWIN:
         found += [AblationWay(granularity, value, RESTORE) for granularity in (ALL, PLACED)]
@@ -110,16 +110,16 @@ def ways(value: str) -> list[AblationWay]:
 
 
 def measured(study: Study, value: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """F(C) of every prompt, in all the ways with one value."""
+    """F(C) of every prompt, in all ways with this value."""
     sweep = Sweep(tuple(variant(way, study, settings) for way in ways(value)))
     study.progress.expect(len(sweep) * len(study.prompts))
-    # not through the study, which would keep the engine and its reference activations
+    # not through the study, which would keep the engine and its reference activations in memory
     effects = engine_for(study, value, settings).run(sweep, study.prompts, study.progress.advance)
     return dict(zip(effects.names, effects.logit_diff, strict=True))
 
 
 def engine_for(study: Study, value: str, settings: Mapping[str, Any]) -> LensEngine:
-    """The engine whose reference prompts a value is taken from."""
+    """The engine whose reference prompts supply this value."""
     small, large = settings["abc_per_template"]
     if value in (CLEAN_MEAN, TWIN, ZERO):
         return study.engine
@@ -127,7 +127,7 @@ def engine_for(study: Study, value: str, settings: Mapping[str, Any]) -> LensEng
 
 
 def variant(way: AblationWay, study: Study, settings: Mapping[str, Any]) -> Variant:
-    """One way as a run."""
+    """The run that measures one way."""
     recipe, heads = recipe_of(way.value, settings), study.model.heads
     placed = head_positions.nodes_of(study.claim, settings["positions"])
     nodes = placed if way.granularity == PLACED else head_positions.everywhere(placed)
@@ -140,7 +140,7 @@ def variant(way: AblationWay, study: Study, settings: Mapping[str, Any]) -> Vari
 
 
 def recipe_of(value: str, settings: Mapping[str, Any]) -> Recipe:
-    """What replaces an activation."""
+    """The recipe that replaces activations by this value."""
     if value == TWIN:
         return Recipe("patch", source="corrupted")
     if value == RESAMPLED:
@@ -173,9 +173,9 @@ def rows(
 def spread(
     ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: Mapping[str, str]
 ) -> Iterator[ReproducedRow]:
-    """The lowest and the highest of all ways, whose difference is the recipe's alone.
+    """The lowest and the highest faithfulness of all ways; they differ in nothing but the recipe.
 
-    They are chosen on the prompts that give their intervals.
+    They are chosen on the same prompts that give their intervals.
     """
     known = {name: one.value for name, one in ratios.items() if one.value is not None}
     for end, choose, bound, sign in (("lowest", min, 0, 1), ("highest", max, 1, -1)):
@@ -199,7 +199,7 @@ def statements(
     paper: Mapping[str, Any],
     gap: Mapping[str, str],
 ) -> Iterator[ReproducedRow]:
-    """What is published about each axis, as a difference of faithfulness that should be positive."""
+    """The published statement about each axis, as a difference of faithfulness that should be positive."""
     small, large = map(mean_over, sizes)
 
     def less(quantity: str, one: AblationWay, other: AblationWay, remark: str) -> ReproducedRow:
@@ -244,7 +244,7 @@ def statements(
 def by_order(
     f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: PromptSample
 ) -> PromptEstimate:
-    """Faithfulness on prompts with the order BABA less that on the others."""
+    """Faithfulness on prompts with the order BABA minus that on the others."""
     is_baba = np.array([order == "BABA" for order in orders], bool)
     if not is_baba.any() or is_baba.all():
         return undefined("prompts of one order")
@@ -252,7 +252,7 @@ def by_order(
 
 
 def averages(f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], sample: PromptSample) -> PromptEstimate:
-    """mean_p F_p / D_p less mean F / mean D, over prompts whose D is not 0."""
+    """mean_p F_p / D_p - mean F / mean D, over prompts whose D is not 0."""
     ratio = sample.ratio(f, d)
     if ratio.value is None:
         return ratio

@@ -1,13 +1,13 @@
-"""Meng et al. (2022), ROME: which restored states bring a fact back when noise has hidden its subject.
+"""Meng et al. (2022), ROME: which restored states recover a fact when noise hides its subject.
 
-The embeddings of the subject's tokens get normal noise of three standard deviations; then clean states are put back at the
-last subject token. With P the probability of the answer, averaged over draws of the noise and over facts:
+Normal noise of three standard deviations is added to the embeddings of the subject's tokens. Then clean states are restored at
+the last subject token. With P the probability of the answer, averaged over draws of the noise and over facts:
 
     total effect      ATE = P(clean) - P(noise)
     indirect effect   AIE = P(noise, states restored) - P(noise)
 
-What is restored is the stream that leaves one layer, or the outputs of MLPs or attention in a window of layers around it.
-Only facts that the model knows are used: its likeliest next token is the first of the answer.
+Either the residual stream after one layer is restored, or the outputs of MLPs or attention in a window of layers around it.
+Only facts that the model knows are used: its likeliest next token is the answer's first token.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-TASK = "induction"  # a plan needs some task; no prompts of it are drawn
+TASK = "induction"  # a plan needs a task; no prompts of this one are drawn
 CLEAN = Recipe("patch", source="clean")
 StateKind = Literal["state", "mlp", "attention"]
 STATE: Final = "state"
 MLP: Final = "mlp"
 ATTENTION: Final = "attention"
 KINDS: tuple[StateKind, ...] = (STATE, MLP, ATTENTION)
-FEWEST = 10  # with fewer known facts the numbers are about all facts
+FEWEST = 10  # with fewer known facts, all facts are used
 
 
 def run(context: RunContext) -> None:
-    """Choose the facts, trace them once for each draw of the noise, print the table."""
+    """Choose the facts, trace them once for each draw of the noise, and print the table."""
     read = facts.read(context.settings["experiment"]["facts"])
     work = Reproduction(context, TASK, about={"facts": [vars(fact) for fact in read]}, drawn=False)
     settings = work.settings
@@ -61,7 +61,7 @@ def run(context: RunContext) -> None:
 
 
 def _asked(work: Reproduction, read: Sequence[facts.SubjectFact]) -> list[facts.TokenizedFact]:
-    """The facts that the tokenizer can say. UserError if these are fewer than two."""
+    """The facts whose tokens the tokenizer knows. UserError if these are fewer than two."""
     found = facts.tokenized(read, work.plan.model.tokenizer, work.settings["bos"])
     if len(found) < 2:
         raise UserError(
@@ -75,7 +75,7 @@ def _asked(work: Reproduction, read: Sequence[facts.SubjectFact]) -> list[facts.
 
 
 def known(model: Model, asked: Sequence[facts.TokenizedFact]) -> list[int]:
-    """Which facts the model knows, by number."""
+    """The indices of the facts that the model knows."""
     prompts = facts.prompt_set(asked, int(model.bridge.cfg.d_vocab))
     best = LensEngine(model, facts.subjects(asked)).end_logits(prompts).argmax(1)
     return [number for number, one in enumerate(asked) if int(best[number]) == one.answer]
@@ -84,7 +84,7 @@ def known(model: Model, asked: Sequence[facts.TokenizedFact]) -> list[int]:
 def choose_facts(
     asked: Sequence[facts.TokenizedFact], known_: Sequence[int], name: str
 ) -> tuple[Sequence[facts.TokenizedFact], list[str]]:
-    """The known facts, or all if hardly any is known, and the sentences that say so."""
+    """(the known facts, or all facts if fewer than FEWEST are known; sentences that say which)."""
     if len(known_) >= min(FEWEST, len(asked)):
         return [asked[number] for number in known_], [f"{name} knows {len(known_)} of the {len(asked)} facts."]
     return asked, [
@@ -96,7 +96,7 @@ def choose_facts(
 def variants(n_layers: int, settings: Mapping[str, Any], draw: int) -> list[Variant]:
     """Clean, noise, and noise with each kind of state restored around each layer.
 
-    A state is the stream that leaves a layer; the last one is left out, as nothing reads it at the subject.
+    A state is the residual stream after a layer; the last layer's is left out, because nothing reads it at the subject.
     """
     noise = settings["noise"]
     recipe = Recipe("noise", additive=True, scale=float(noise["scale"]), seed=int(noise["seed"]), draw=draw)
@@ -110,7 +110,7 @@ def variants(n_layers: int, settings: Mapping[str, Any], draw: int) -> list[Vari
 
 
 def restored(kind: StateKind, layer: int, n_layers: int, window: int) -> tuple[Node, ...]:
-    """The nodes that are put back: the stream that leaves `layer`, or `window` layers from layer - window // 2 on."""
+    """The restored nodes: the stream after `layer`, or the outputs of `window` layers from layer - window // 2 on."""
     if kind == STATE:
         return (Node("residual", layer + 1),)
     first = layer - window // 2
@@ -118,7 +118,7 @@ def restored(kind: StateKind, layer: int, n_layers: int, window: int) -> tuple[N
 
 
 def traced(engine: LensEngine, prompts: PromptSet, made: Sequence[Variant], bar: Any) -> dict[str, Any]:
-    """P(answer) of every prompt, by run."""
+    """{run: P(answer) of every prompt}."""
     bar.expect(len(made) * len(prompts))
     effects = engine.run(Sweep(tuple(made), probabilities=True), prompts, bar.advance)
     return dict(zip(effects.names, effects.probabilities[0], strict=True))
@@ -143,7 +143,7 @@ def indirect_effects(
 def rows(
     draws: Sequence[Mapping[str, Sequence[float]]], n_layers: int, sample: PromptSample, settings: Mapping[str, Any]
 ) -> Iterator[ReproducedRow]:
-    """Total effect; indirect effects at the published layer (at the same depth in a model of another), and largest."""
+    """The total effect; indirect effects at the published layer (in other models at the same depth), and the largest."""
     paper, gap = settings["paper"], settings["recipe_differences"]
     effects = {kind: indirect_effects(draws, kind, n_layers) for kind in KINDS}
     layer = min(round(paper["layer"] * n_layers / paper["layers"]), n_layers - 2)

@@ -1,15 +1,15 @@
-"""Hanna, Liu and Variengien (2023) on greater-than: two probabilities of the whole model, its circuit and what is left.
+"""Hanna, Liu and Variengien (2023) on greater-than: two statistics of the whole model, its circuit and the complement.
 
     probability difference   P(end year > YY) - P(end year <= YY)
     cutoff sharpness         P(end year = YY + 1) - P(end year = YY - 1)
 
-The circuit is heads and MLPs, and its edges are what counts. Edges outside carry what their writers write on the twin
-prompt whose start year is 01:
+The circuit consists of heads and MLPs, and of edges between them. Edges outside it carry what their writers write on the
+twin prompt, whose start year is 01. The interventions are:
 
-    circuit             its MLPs and the logits read only the circuit's heads and MLPs from the clean run; the inputs of its
+    circuit             the circuit's MLPs and the logits read only its heads and MLPs from the clean run; the inputs of its
                         heads are intact
-    inputs to logits    the same, and its heads read only the embedding, the MLPs and each other: heads outside are replaced
-    complement          its MLPs and the logits read everything except the circuit's heads and MLPs
+    inputs to logits    as above, and its heads read only the embedding, the MLPs and each other: heads outside are replaced
+    complement          the circuit's MLPs and the logits read everything except its heads and MLPs
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MODEL, CIRCUIT, INPUTS, COMPLEMENT, TWIN = "model", "circuit", "inputs to logits
 
 
 def run(context: RunContext) -> None:
-    """Measure the probabilities of years in five runs; print the table."""
+    """Measure the probabilities of years in five runs, and print the table."""
     work = Reproduction(context, TASK)
     work.claim()
     found = work.part("probabilities", probabilities)
@@ -64,12 +64,12 @@ def run(context: RunContext) -> None:
 
 
 def probabilities(study: Study) -> dict[str, Any]:
-    """{statistic: {run: [prompt]}}; a prompt without a year before or after has no sharpness (None)."""
+    """{statistic: {run: [prompt]}}. The sharpness is None for a prompt without a candidate for the year before or after."""
     prompts, made = study.prompts, variants(study.claim, study.model.graph)
     years = candidate_years(study.model.tokenizer, prompts)
     after, before = (beside(prompts, years, step) for step in (1, -1))
     known = ((after != PADDING) & (before != PADDING)).all(1)
-    neighbours = replace(  # a prompt without such a year asks for any other, and is left out below
+    neighbours = replace(  # a prompt without such a year gets any other one, and is left out below
         prompts,
         answers=after.where(after != PADDING, prompts.answers[:, :1]),
         wrong=before.where(before != PADDING, prompts.wrong[:, :1]),
@@ -92,7 +92,7 @@ def margins(study: Study, made: Sequence[Variant], prompts: PromptSet) -> Float[
 def by_run(
     made: Sequence[Variant], values: Float[np.ndarray, "variant prompt"], known: np.ndarray | None = None
 ) -> dict[str, list[float | None]]:
-    """Values by the name of the run; None where not known."""
+    """{run: its values}, with None where `known` is False."""
     shown = np.ones(values.shape[1], bool) if known is None else known
     return {
         variant.name: [float(x) if there else None for x, there in zip(row, shown, strict=True)]
@@ -101,7 +101,7 @@ def by_run(
 
 
 def candidate_years(tokenizer: Any, prompts: PromptSet) -> dict[int, int]:
-    """Year of each token that is a candidate."""
+    """{candidate token: its year}."""
     ids = sorted({*prompts.answers.flatten().tolist(), *prompts.wrong.flatten().tolist()} - {PADDING})
     return {one: int(tokenizer.decode([one]).strip()) for one in ids}
 
@@ -117,7 +117,7 @@ def beside(prompts: PromptSet, years: Mapping[int, int], step: int) -> Int[Tenso
 
 
 def variants(circuit: Circuit, graph: Graph) -> list[Variant]:
-    """The whole model, the circuit with its heads' inputs intact, the circuit from the inputs on, what is left, the twin."""
+    """The five runs: whole model, circuit with its heads' inputs intact, circuit from inputs to logits, complement, twin."""
     inside, reading = members(circuit, graph)
     lower = {edge for edge in graph.edges if edge.reader in reading and edge.writer not in inside}
     upper = {edge for edge in graph.edges if edge.reader in reading and edge.writer in inside - {EMBEDDING}}
@@ -133,9 +133,9 @@ def variants(circuit: Circuit, graph: Graph) -> list[Variant]:
 
 
 def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
-    """The circuit's writers, and those readers that see nothing else: its MLPs and the logits.
+    """(the circuit's writers, the readers that see only these: its MLPs and the logits).
 
-    A circuit that names no MLPs is silent about them and about the embedding, which then count as its own.
+    If a circuit names no MLPs, all MLPs and the embedding count as part of it.
     """
     named = circuit.mlp_layers
     layers = named or range(graph.n_layers)

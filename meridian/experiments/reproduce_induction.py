@@ -1,7 +1,7 @@
-"""Previous-token, duplicate-token and induction scores on random tokens said twice: self-tests that need no labels.
+"""Previous-token, duplicate-token and induction scores on repeated random tokens: self-tests that need no labels.
 
-A score is a head's mean attention, over the second half, to the token before, to the same token's first occurrence, or to
-the token after that (Olsson et al. 2022). For GPT-2 small it is known which heads are at the top of each list.
+A score is a head's mean attention over the second half: to the previous token, to the same token's first occurrence, or to
+the token after that occurrence (Olsson et al. 2022). For GPT-2 small, the top heads of each list are known.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-TASK = "induction"  # an engine needs prompts; these are never read
+TASK = "induction"  # an engine needs prompts; these are never used
 SCORES = ("previous_token", "duplicate_token", "induction")
 
 
 def run(context: RunContext) -> None:
-    """Score every head on every sequence; print where the known heads stand."""
+    """Score every head on every sequence, and print the ranks of the known heads."""
     work = Reproduction(context, TASK, drawn=False)
     settings, heads = work.settings, work.identity.heads
     found = work.part("scores", lambda study: scores(study, work.settings["repeated_tokens"]))
@@ -43,10 +43,10 @@ def run(context: RunContext) -> None:
 
 
 def scores(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """{score: [sequence, head]}, the number of random tokens in a half, and whether BOS stands before the first.
+    """{score: [sequence, head]}, the number of random tokens in a half, and whether a BOS token precedes the first.
 
-    There are as many tokens as asked for, or as the context holds. BOS is there if the tokenizer has one. UserError if the
-    context holds fewer than two.
+    The number is the one asked for, or fewer if the context is short. BOS is used if the tokenizer has one. UserError if the
+    context holds fewer than two tokens.
     """
     context, bos = int(study.model.bridge.cfg.n_ctx), study.model.tokenizer.bos_token_id is not None
     length = min(int(settings["length"]), (context - bos) // 2)
@@ -74,9 +74,9 @@ def rows(
     length: int,
     bos: bool,
 ) -> Iterator[ReproducedRow]:
-    """One line for each head of a fact: its score, its place in the list, and whether that is where it should be.
+    """One line for each head of a published fact: its score, its rank, and whether the rank is as published.
 
-    Nothing is known of heads that are not in `known`.
+    Heads that are not in `known` are not judged.
     """
     asked = settings["repeated_tokens"]["length"]
     shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
@@ -107,7 +107,7 @@ def strongest(
     length: int,
     bos: bool,
 ) -> Iterator[ReproducedRow]:
-    """One line for each score: the head that has most of it, beside what uniform attention would have."""
+    """One line for each score: the head with the highest score, beside the score of uniform attention."""
     for name, values in found.items():
         place = int(values.mean(0).argmax())
         yield ReproducedRow(
@@ -119,12 +119,12 @@ def strongest(
 
 
 def rank(values: Float[np.ndarray, " head"]) -> list[int]:
-    """Place of each head, 1 for the largest; equal heads share the better place."""
+    """The rank of each head, 1 for the largest value; ties share the better rank."""
     return [1 + int((values > own).sum()) for own in values]
 
 
 def uniform(length: int, bos: bool) -> float:
-    """The weight of a key under uniform attention: mean over the second half of 1 / (number of keys, a BOS included)."""
+    """The score of uniform attention: the mean over the second half of 1 / (number of keys, BOS included)."""
     return float(np.mean(1 / (np.arange(length + 1, 2 * length + 1) + bos)))
 
 

@@ -5,7 +5,7 @@ template, position by position; MLPs stay. F(C) is the mean logit difference wit
 
     faithfulness     |F(M) - F(C)|
     incompleteness   |F(C without K) - F(M without K)|   for sets K of circuit nodes
-    minimality of v  F(C without K) and F(C without K and v), K being the paper's own for each head
+    minimality of v  F(C without K) and F(C without K and v), with the paper's own K for each head
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Losses = Mapping[str, Sequence[float]]  # logit difference of every prompt, by v
 
 @dataclass(frozen=True)
 class Beside:
-    """One line of the minimality table: a head, the set K beside which it is judged, and the published F's."""
+    """One line of the minimality table: a head v, the set K removed along with it, and the two published values of F."""
 
     head: Node
     beside: Removed
@@ -54,7 +54,7 @@ class Beside:
 
 
 def run(context: RunContext) -> None:
-    """Measure behaviour, knock-outs and the sets that the greedy search finds; print the table."""
+    """Measure behaviour, knock-outs and the sets that the greedy search finds, and print the table."""
     work = Reproduction(context, TASK)
     work.claim()
     work.part("behaviour", behaviour)
@@ -105,7 +105,7 @@ def knockouts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def incompleteness(study: Study, settings: Mapping[str, Any], greedy: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """F(C without K) and F(M without K) for K each class, random sets, and the sets of the greedy search."""
+    """F(C without K) and F(M without K), where K is each class, each random set, and each set of the greedy search."""
     nodes = head_positions.nodes_of(study.claim, settings["positions"])
     sets = {f"class {name}": frozenset(role.heads) for name, role in study.claim.roles.items()}
     sets |= {f"random {i}": chosen for i, chosen in enumerate(random_sets(nodes, settings["completeness"]))}
@@ -114,7 +114,7 @@ def incompleteness(study: Study, settings: Mapping[str, Any], greedy: Sequence[S
 
 
 def losses(study: Study, variants: Sequence[Variant], prompts: PromptSet | None = None) -> dict[str, Any]:
-    """Logit difference of every prompt by variant, whatever the task's metric; means are over the ABC prompts."""
+    """{variant: logit difference of every prompt}, whatever the task's metric. Mean ablation uses the ABC prompts."""
     own = replace(study, engine=reproduction.corrupted_reference(study))
     effects = own.run(Sweep(tuple(variants)), prompts, in_logits=True)
     return dict(zip(effects.names, effects.logit_diff, strict=True))
@@ -134,12 +134,12 @@ def _pair(nodes: Nodes, removed: Iterable[Node], heads: Iterable[Node], name: st
 
 
 def movers(circuit: Circuit) -> tuple[Node, ...]:
-    """The name movers proper."""
+    """The heads of the role `name_mover`; empty without that role."""
     return circuit.roles["name_mover"].heads if "name_mover" in circuit.roles else ()
 
 
 def naive(circuit: Circuit, nodes: Nodes, settings: Mapping[str, Any]) -> dict[Node, Any]:
-    """The circuit without the roles and, in the paper's model, the heads that the naive circuit lacks."""
+    """The naive circuit: the circuit without the roles and, in the paper's model, the heads that `naive` leaves out."""
     left_out = settings["naive"]
     gone = {node for name in left_out["roles"] if name in circuit.roles for node in circuit.roles[name].heads}
     heads = left_out["heads"] if circuit.model == settings["about"] else ()
@@ -147,9 +147,9 @@ def naive(circuit: Circuit, nodes: Nodes, settings: Mapping[str, Any]) -> dict[N
 
 
 def lines(circuit: Circuit, settings: Mapping[str, Any]) -> list[Beside]:
-    """The minimality table: the paper's lines about heads of the circuit; for every other head K is its own role.
+    """The lines of the minimality table: the paper's where there are any; for every other head, K is the rest of its own roles.
 
-    The paper's lines apply to the paper's model only.
+    The paper's lines apply to the paper's model only. Their published values are dropped if the circuit lacks a head of K.
     """
     known = []
     for line in settings["minimality"] if circuit.model == settings["about"] else ():
@@ -168,13 +168,13 @@ def _own_roles(circuit: Circuit, node: Node) -> Removed:
 
 
 def random_sets(nodes: Nodes, settings: Mapping[str, Any]) -> list[Removed]:
-    """`random_sets` subsets of the circuit's heads: each head is in with probability 1/2."""
+    """`random_sets` random subsets of the circuit's heads; each head is included with probability 1/2."""
     rng = random.Random(f"random sets {settings['seed']}")
     return [frozenset(node for node in sorted(nodes) if rng.random() < 0.5) for _ in range(settings["random_sets"])]
 
 
 def greedy_sets(study: Study, settings: Mapping[str, Any]) -> list[list[str]]:
-    """The sets of largest incompleteness that `runs` greedy searches find on discovery prompts, largest first."""
+    """The sets of highest incompleteness found by `runs` greedy searches on discovery prompts, highest first."""
     chosen = settings["completeness"]
     nodes = head_positions.nodes_of(study.claim, settings["positions"])
     prompts = study.discovery_subset(chosen["discovery_prompts"])
@@ -202,9 +202,10 @@ def grow(
     score: Callable[[Iterable[Removed]], Mapping[Removed, float]],
     settings: Mapping[str, Any],
 ) -> list[Removed]:
-    """Greedy search: at each step the best of a few random nodes joins K; each run's best K, largest score first.
+    """The best set K of each run of a greedy search, highest score first.
 
-    Reads runs, steps, candidates and seed. `score` takes sets, and returns the score of all that it was ever given.
+    At each step, the best of `candidates` random nodes joins K. Of `settings`, runs, steps, candidates and seed are used. `score`
+    takes sets, and returns {set: score} for all sets that it has ever been given.
     """
     rngs = [random.Random(f"greedy {settings['seed']} {run}") for run in range(settings["runs"])]
     grown: list[Removed] = [frozenset() for _ in rngs]
@@ -267,9 +268,9 @@ def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Repr
 
 
 def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[ReproducedRow]:
-    """F(C without K) - F(M without K) with its sign, for K each class, random sets and the first greedy set.
+    """F(C without K) - F(M without K) with its sign, where K is each class, the random sets and the first greedy set.
 
-    The sign is kept because an interval of an absolute value never holds 0. The greedy sets come in the order found on the
+    The sign is kept because an interval of an absolute value never contains 0. The greedy sets are in their order on the
     discovery prompts.
     """
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
@@ -307,13 +308,13 @@ def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[R
 
 
 def difference(found: Losses, name: str) -> np.ndarray:
-    """F(C without K) - F(M without K) per prompt."""
+    """F(C without K) - F(M without K) of each prompt."""
     one, other = (np.asarray(found[f"{whole} without {name}"], float) for whole in ("circuit", "model"))
     return one - other
 
 
 def rows_of_minimality(work: Reproduction, sample: PromptSample) -> Iterator[ReproducedRow]:
-    """F(C without K and v) and F(C without K), a line each, for every head v."""
+    """Two lines for every head v: F(C without K and v) and F(C without K)."""
     found, gap = work.data["knock-outs"], work.settings["recipe_differences"]["minimality"]
     for line in lines(work.circuit, work.settings):
         beside = ", ".join(map(str, sorted(line.beside))) or "nothing"

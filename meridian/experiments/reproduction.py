@@ -1,7 +1,7 @@
-"""What all experiments reproduce_* share: the model that they are about, parts that are measured once, one table.
+"""What all experiments reproduce_* share: choosing the model, measuring each part once, and printing one table.
 
-A reproduction measures parts (per-prompt numbers, each written to the result file when it is done), makes rows of them
-(published value, ours with a 95 % interval over prompts, what could explain a gap) and prints these as one table.
+A reproduction measures parts: per-prompt numbers that are written to the result file as soon as they are done. From these it
+makes rows (the published value, ours with a 95 % interval over prompts, and what could explain a gap) and prints one table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NUMBER = "R"  # of the results
 DITTO = "″"
-ONLY_SHOWN = ("title", "source", "paper", "recipe_differences", "bootstrap")  # settings that no measured part reads
+ONLY_SHOWN = ("title", "source", "paper", "recipe_differences", "bootstrap")  # settings that no measurement depends on
 COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe differences that could explain a gap")
 
 
@@ -42,9 +42,9 @@ COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe diffe
 class ReproducedRow:
     """One line of the table: a quantity, what was published and what was found.
 
-    `paper` is a number, compared with the interval, or words; `holds` is the comparison for words (None: undecided).
-    `percent`: shown times 100. `gap` says which differences of recipe could explain a gap. `size`: the published number has
-    no sign, so the interval may hold it with either sign.
+    `paper` is a number to compare with the interval, or a statement in words; `holds` says whether the statement holds (None:
+    undecided). `percent`: whether values are shown times 100. `gap` names differences of recipe that could explain a gap.
+    `size`: the published number has no sign, so it counts as inside the interval with either sign.
     """
 
     quantity: str
@@ -57,7 +57,7 @@ class ReproducedRow:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the published number lies in our interval, or the published statement holds."""
+        """Whether the published number lies in our interval, or the published statement holds; None if undecided."""
         if isinstance(self.paper, (int, float)):
             held = self.ours.holds(float(self.paper))
             return held or self.ours.holds(-float(self.paper)) if self.size else held
@@ -98,20 +98,20 @@ class ReproducedRow:
 
 
 def positive(quantity: str, ours: PromptEstimate, paper: str, **rest: Any) -> ReproducedRow:
-    """A published statement that a difference is positive: it holds if the whole interval is."""
+    """A published statement that a difference is positive; it holds if the whole interval is positive."""
     return ReproducedRow(quantity, ours, paper, holds=None if ours.sign is None else ours.sign > 0, **rest)
 
 
 class Reproduction:
     """One experiment on one model: its settings, its plan, and the parts measured so far.
 
-    The configuration's model is the one that the command line names, otherwise the experiment's own; its prompts are the
-    experiment's. Parts of an earlier run about the same subject are read, not measured again; `about` adds to the subject.
-    `drawn`: whether the prompts are drawn from the task, so that task.bos is about them. UserError for typed settings that
+    The model is the one that the command line names, otherwise the experiment's own; the prompts are the experiment's own. Parts
+    that an earlier run measured on the same subject are read instead of measured again. `about`: further entries of the subject.
+    `drawn`: whether the prompts are drawn from the task, so that task.bos applies to them. UserError for typed settings that
     nothing would read.
     """
 
-    circuit: Circuit  # from `claim` on
+    circuit: Circuit  # set by `claim`
 
     def __init__(
         self, context: RunContext, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True
@@ -147,11 +147,11 @@ class Reproduction:
         self.data = self._read()
 
     def part(self, name: str, measure: Callable[[Study], Mapping[str, Any]]) -> Any:
-        """What `measure` finds of the study, kept as `measure` keeps it."""
+        """The part `name`: what the function `measure` returns for the study, stored as by the method `measure`."""
         return self.measure(name, lambda bar: measure(replace(self.study, progress=bar)))
 
     def measure(self, name: str, measure: Callable[[Progress], Any]) -> Any:
-        """What `measure` finds, as plain data; measured once and kept in the result file from then on."""
+        """What the function `measure` returns, as plain data. It is called once; later calls read the result file."""
         if name not in self.data:
             with self.context.reporter.bar(name) as bar:
                 found = measure(bar)
@@ -160,7 +160,7 @@ class Reproduction:
         return self.data[name]
 
     def finish(self, rows: Iterable[ReproducedRow], sentences: Iterable[str] = ()) -> None:
-        """Write the rows, and print the table and what has to be said with it."""
+        """Write the rows, and print the table and the sentences."""
         rows = list(rows)
         self._write(rows)
         reporter = self.context.reporter
@@ -171,7 +171,7 @@ class Reproduction:
         reporter.say(f"Results {self.path}")
 
     def _subject(self) -> dict[str, Any]:
-        """What the parts are about: model, prompts and code as of a measurement, and what they read of the experiment."""
+        """The subject of the parts: model, prompts and code as for a measurement, and the settings of the experiment they use."""
         return {
             **self.plan.subject("01"),
             "experiment": measured_settings(self.settings),
@@ -180,7 +180,7 @@ class Reproduction:
         }
 
     def _read(self) -> dict[str, Any]:
-        """The parts of an earlier run about this very subject."""
+        """The parts of an earlier run on exactly this subject; empty without one."""
         try:
             stored = results_io.read(self.path)
             return dict(stored["data"]) if stored["subject"] == self.subject else {}
@@ -204,7 +204,7 @@ class Reproduction:
 
 
 def table(title: str, rows: Sequence[ReproducedRow]) -> Table:
-    """The table of a reproduction; a remark that repeats that of the line above is left out."""
+    """The table of a reproduction; a remark is left out if it repeats the one above."""
     found = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for column in COLUMNS:
         found.add_column(column, no_wrap=column == "inside?")
@@ -217,9 +217,9 @@ def table(title: str, rows: Sequence[ReproducedRow]) -> Table:
 
 
 def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
-    """UserError for a typed setting that an experiment would overwrite or never read: its prompts and its task are its own.
+    """UserError for a typed setting that the experiment `name` would overwrite or never read, as it has its own prompts and task.
 
-    `task`: the one whose prompts it draws, with or without BOS as typed; None if it makes its prompts itself.
+    `task`: the task whose prompts it draws, for which task.bos may be typed; None if it makes its own prompts.
     """
     whose = f"draws prompts of its own task, {task}" if task else "makes its own prompts"
     for typed in given:
@@ -234,14 +234,14 @@ def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
 
 
 def measured_settings(settings: Any) -> Any:
-    """The settings, at any depth, without those that only affect words, published numbers and intervals."""
+    """The settings without ONLY_SHOWN (at any depth), which affect only words, published numbers and intervals."""
     if isinstance(settings, Mapping):
         return {key: measured_settings(value) for key, value in settings.items() if key not in ONLY_SHOWN}
     return [measured_settings(one) for one in settings] if isinstance(settings, list) else settings
 
 
 def sources(name: str) -> list[Path]:
-    """The files of meridian.experiments that an experiment is made of: its module and what that imports, at any depth."""
+    """The files of meridian.experiments that an experiment uses: its module and all modules it imports, at any depth."""
     found: set[Path] = set()
     left = [name]
     while left:
@@ -258,7 +258,7 @@ def sources(name: str) -> list[Path]:
 
 
 def model_settings(context: RunContext) -> dict[str, Any]:
-    """The model section: that of the command line, or else the experiment's own model with the settings typed for it.
+    """The model section: that of the command line, or else that of the experiment's own model, with any typed model.* settings.
 
     UserError if the experiment names a model that has no configuration.
     """
@@ -277,7 +277,7 @@ def model_settings(context: RunContext) -> dict[str, Any]:
 
 
 def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> PromptSample:
-    """The prompts as sampling units: those of one cluster go together."""
+    """The prompts as a sample whose sampling units are the prompts' clusters."""
     return PromptSample(tuple(prompts.clusters), **settings["bootstrap"])
 
 
@@ -285,12 +285,12 @@ def corrupted_reference(study: Study, per_template: int | None = None) -> LensEn
     """The study's engine with the corrupted reference prompts in place of the clean ones.
 
     Means and donors then come from the distribution that the corruption draws from (ABC: three unrelated names), as in
-    Wang et al. (2022). `per_template` keeps the first so many of each template.
+    Wang et al. (2022). `per_template`: keep only this many prompts of each template, the first ones.
     """
     return _on_corrupted(study.engine, per_template)
 
 
-@lru_cache(maxsize=1)  # one at a time: its activations on the reference prompts take gigabytes
+@lru_cache(maxsize=1)  # only one, because its activations on the reference prompts take gigabytes
 def _on_corrupted(engine: LensEngine, per_template: int | None) -> LensEngine:
     prompts = engine.reference.prompts
     kept: dict[str, list[int]] = {}
@@ -302,7 +302,7 @@ def _on_corrupted(engine: LensEngine, per_template: int | None) -> LensEngine:
 
 
 def absence(difference: PromptEstimate, correct: float, name: str, task: str) -> list[str]:
-    """A sentence if the model does not do the task, so that nobody takes the rest for a failed reproduction."""
+    """A sentence if the model does not do the task, so that readers do not mistake the rows for a failed reproduction."""
     if difference.sign == 1 and correct > 0.5:
         return []
     return [

@@ -1,7 +1,7 @@
 """How often are the verdicts wrong? Every calibration on circuits whose truth is known, sampled many times.
 
-Measure a pool of prompts for each subject, draw samples from it, judge each like a run, count. The table says for each
-subject and calibration how often the verdict was "pass", beside what was declared before measuring.
+For each subject, measure a pool of prompts, draw samples from it, judge each sample like a run, and count verdicts. The table
+shows how often the verdict was "pass" for each subject and calibration, beside what was declared before measuring.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
-EMBEDDED = ("pocket",)  # models with a circuit of their own, whose size and layers random claims take
+EMBEDDED = ("pocket",)  # models with a stored circuit; random claims copy its size and layers
 
-Outcomes = Mapping[tuple[str, int], Sequence[JudgedSample]]  # by subject and number of prompts
+Outcomes = Mapping[tuple[str, int], Sequence[JudgedSample]]  # {(subject, number of prompts): its judged samples}
 
 
 def run(context: RunContext) -> None:
-    """Measure, judge, count, simulate; write V1 and V2 below results/validation and print what they say."""
+    """Measure, judge, count and simulate; write V1 and V2 below results/validation and print their tables."""
     settings, folder = context.settings["experiment"], context.experiment_folder("validation")
     check(settings)
     subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
@@ -48,7 +48,7 @@ def run(context: RunContext) -> None:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError, before anything is measured, for settings under which nothing could be sampled or shown."""
+    """UserError for settings with which nothing could be sampled or shown; called before anything is measured."""
     for name in ("experiment.prompts", "experiment.coverage.prompts"):
         sizes = settings["prompts"] if name == "experiment.prompts" else settings["coverage"]["prompts"]
         if not sizes or len(set(sizes)) < len(sizes) or min(sizes) < 2:
@@ -70,12 +70,12 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The two results of this experiment in a folder: error rates, coverage."""
+    """(error rates, coverage): the two results of this experiment in a folder."""
     return page.read(folder)
 
 
 def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], content: Mapping[str, Any]) -> None:
-    """One numbered result; `inputs` are the digests of the measurements that it was made from."""
+    """Write one numbered result. `inputs`: digests of the measurements that it was made from."""
     number, name = which
     common = {"kind": "experiment", "records": [], "inputs_sha256": inputs, "environment": calibrate.environment()}
     results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
@@ -113,7 +113,7 @@ def simulated(context: RunContext) -> list[dict[str, Any]]:
 
 
 def measured(context: RunContext, subjects: Mapping[str, KnownClaim], folder: Path) -> list[Pool]:
-    """The pools of the planted subjects and of random claims on the embedded model, by subject."""
+    """The pools of the planted subjects and of random claims on the embedded model, sorted by subject."""
     from meridian.experiments.validation import measuring, pools
 
     planted = {name: one for name, one in subjects.items() if name != RANDOM}
@@ -130,7 +130,7 @@ def measured(context: RunContext, subjects: Mapping[str, KnownClaim], folder: Pa
 
 
 def random_subject(settings: Mapping[str, Any]) -> KnownClaim:
-    """Random claims on an ordinary model, as one more subject: none of them is true."""
+    """Random claims on an ordinary model as a further subject; none of them is true."""
     sentence = (
         f"Heads of {settings['random_circuits']['model']} drawn at random, as many in each layer as its circuit has."
     )
@@ -164,7 +164,7 @@ def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, A
 def rates_document(
     subjects: Mapping[str, KnownClaim], found: Outcomes, config: Mapping[str, Any], n_pools: int
 ) -> dict[str, Any]:
-    """The numbered result: every cell, the tiers, how often each truth was certified."""
+    """The numbered result: every cell, the tiers, and how often claims of each truth were certified."""
     settings = config["experiment"]
     default, highest = settings["default_prompts"], settings["highest_tier"]
     cells = [
@@ -206,7 +206,7 @@ def _described(subject: KnownClaim) -> dict[str, Any]:
 
 
 def _certified(subjects: Mapping[str, KnownClaim], found: Outcomes, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Rate of the highest tier over all subjects of a truth, by number of prompts."""
+    """{truth: {number of prompts: rate of the highest tier over all subjects of that truth}}."""
     highest = settings["highest_tier"]
     return {
         truth: {

@@ -1,7 +1,7 @@
 """How far the geometric metrics can be trusted: bias, coverage, false positives and power on outputs of known truth.
 
-A cell is a metric in one condition, repeated on synthetic outputs. Then two fine-tunes of pocket: one answers one persona's
-prompts otherwise (PSS has to find it and PIS not to change), the other moves every answer (ODS has to find it).
+A cell is a metric in one condition, repeated on synthetic outputs. Then come two fine-tunes of pocket. One answers one
+persona's prompts differently: PSS must find it, and PIS must not change. The other moves every answer: ODS must find it.
 
     python run.py experiment=validate_geometry
     python -m meridian.experiments.validate_geometry [results/validate_geometry]     writes the page's tables from these results
@@ -33,11 +33,11 @@ NOTES = {
     "mean_pis": " (percentile bootstrap, not shipped)",
     "pis_tails": " (wordings with t3 of one scale on all axes, for which the interval is not calibrated)",
 }
-CODE, PLANTS, MEANS = "geometric cells", "planted geometry", "geometric means"  # of code_digest: what a cell depends on
+CODE, PLANTS, MEANS = "geometric cells", "planted geometry", "geometric means"  # in code_digest.CODE
 
 
 def run(context: RunContext) -> None:
-    """Make every cell that is missing, then the planted fine-tunes; write V7 and say what the tables come to."""
+    """Make every missing cell, then the planted fine-tunes and heads; write V7 and print a summary of the tables."""
     settings, folder = context.settings["experiment"], context.experiment_folder("validate_geometry")
     cells = geometry_cells.conditions(settings)
     with context.reporter.bar("cells of known truth") as bar:
@@ -53,7 +53,7 @@ def run(context: RunContext) -> None:
 
 
 def _plants(settings: Mapping[str, Any], folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of the fine-tunes (`planted`) and of the planted heads (`heads`), kept like cells."""
+    """The rows of the fine-tunes (`planted`) and of the planted heads (`heads`), stored like cells."""
     from meridian.experiments import geometry_means, geometry_plants
 
     found = {}
@@ -108,7 +108,7 @@ def document(
 
 
 def at_minimum(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
-    """The cells of a metric at the fewest wordings, outputs, constructs, prompts or cases that ship."""
+    """The cells of a metric at its shipped minimum of wordings, outputs, constructs, prompts or cases."""
     key, least = geometry_cells.SMALLEST[metric]
     return [
         row for row in rows
@@ -118,7 +118,7 @@ def at_minimum(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[s
 
 
 def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
-    """What the cells come to: coverage at the minima and false positives, by metric."""
+    """A summary of the cells by metric: coverage at the minimum, and false positives."""
     low, high = settings["band"]
     found = []
     for metric in dict.fromkeys(row["metric"] for row in rows):
@@ -140,7 +140,8 @@ def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) ->
 
 
 def coverage_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: by metric and dimension, at the shipped minimum: bias of both numbers, coverage by noise, false positives."""
+    """Markdown, by metric and dimension at the shipped minimum: both numbers beside the truth, coverage by noise, false
+    positives."""
     header = (
         "metric",
         "at",
@@ -190,7 +191,7 @@ def few_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: share of p below .05 by effect, at the shipped minimum and above, normal noise."""
+    """Markdown: share of p-values below alpha by effect, under normal noise, at the shipped minimum and above."""
     effects = sorted({row["effect"] for row in rows if row["rejected"]})
     lines = []
     for metric in dict.fromkeys(row["metric"] for row in rows if row["rejected"] and row["metric"] not in NOTES):
@@ -210,7 +211,7 @@ def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: what each metric says of the intact model, and how far and how surely each fine-tune changed it."""
+    """Markdown: each metric on the intact model, and its change with interval and reading for each fine-tune."""
     names = {
         "ods": "ODS, squared",
         "pis": "PIS, tau²",
@@ -230,9 +231,9 @@ def _changed(row: Mapping[str, Any], name: str) -> str:
 
 
 def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: how many planted heads are named first of their kind, what they were read as, and which heads came with them.
+    """Markdown: how many planted heads are named first of their kind, what they were read as, and which further heads appear.
 
-    Of shams: in how many no head is read as trait, method or both, and which are undecided.
+    For shams: in how many no head is read as trait, method or both, and which heads are undecided.
     """
     names = {
         "persona": "answers a persona otherwise (trait)",
@@ -259,7 +260,7 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _known(intact: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The heads of the model as it is that have a kind, and those that are undecided."""
+    """(the heads that have a kind in the intact model, those that are undecided)."""
     named = intact["named"]
     return [head for kind, heads in named.items() if kind != UNDECIDED for head in heads], named[UNDECIDED]
 
@@ -269,7 +270,7 @@ def _counted(found: Iterable[str]) -> str:
 
 
 def _further(rows: Sequence[Mapping[str, Any]], undecided: bool) -> str:
-    """How many plants come with further heads, undecided or of a kind, and which heads how often."""
+    """How many plants have further heads (undecided ones, or ones with a kind), and how often each head occurs."""
     found = [
         [
             head if undecided else f"{head} {kind}"
@@ -286,7 +287,7 @@ def _further(rows: Sequence[Mapping[str, Any]], undecided: bool) -> str:
 
 
 def means_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: coverage of the mean over constructs by both bootstraps, by how many topics there are."""
+    """Markdown: coverage of the mean over constructs with both bootstraps, by number of topics."""
     header = ("constructs", "topics", "percentile (not shipped)", "studentised (shipped)")
     lines = [
         [str(row["constructs"]), str(row["topics"]), f"{row['percentile']:.3f}", f"{row['studentised']:.3f}"]
@@ -303,7 +304,7 @@ def _range(found: Sequence[Mapping[str, float] | None]) -> str:
 
 
 def parts(found: Mapping[str, Any]) -> dict[str, str]:
-    """What stands between the page's markers."""
+    """{marker: the text between the page's markers}."""
     rows, settings = found["data"]["rows"], found["subject"]["settings"]
     return {
         "geometry summary": "\n".join(f"- {line}" for line in sentences(rows, settings)),
@@ -317,15 +318,15 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's result beside the page, and write its tables anew.
+    """Copy the experiment's result beside the page, and rewrite the page's tables.
 
-    A run of some metrics alone (`experiment.only`) replaces their rows; the others, and the plants, stay as they were kept.
+    A run of some metrics alone (`experiment.only`) replaces their rows only; the other rows and the plants stay.
     """
     generated_parts.update(page, parts(generated_parts.keep(page, results / FILE, merged)))
 
 
 def merged(kept: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The kept result with the rows of the metrics that `found` has. `measured_by` names the code of each metric's rows."""
+    """The kept result, with the rows of `found` for the metrics it has. `measured_by`: the code that made each metric's rows."""
     new, old = (list(dict.fromkeys(row["metric"] for row in one["data"]["rows"])) for one in (found, kept))
     order = [name for name in geometry_cells.MAKERS if name in {*new, *old}]
     sources = {name: found if name in new else kept for name in order}

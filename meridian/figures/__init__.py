@@ -10,7 +10,7 @@ from meridian.run_folder import RunFolder
 
 
 def _geometry(run: RunFolder) -> Iterator[Figure]:
-    """The figures of the model's geometry, if it was measured. They are imported here, as the suites' statistics take a while."""
+    """The figures of the model's geometry, if it was measured. The import is here because the suites' statistics load slowly."""
     if run.geometry_folder is not None:
         from meridian.figures import geometry
 
@@ -34,12 +34,12 @@ BUILDERS = {  # in the order of a report
 def of(run: RunFolder) -> dict[str, Figure]:
     """Every figure that the results of `run` allow, by name, in the order of the report.
 
-    A result that is not there (left out, or of an older version) leaves out its figures. UserError if the folder has no
-    certificate, or if a result cannot be read.
+    If a result is missing (left out, or of an older version), so are its figures. UserError if the folder has no certificate,
+    or if a result cannot be read.
     """
     return {name: figure for figures in by_section(run).values() for name, figure in figures.items()}
 
 
 def by_section(run: RunFolder) -> dict[str, dict[str, Figure]]:
-    """The same by section: the keys of BUILDERS."""
+    """The same figures by section; the sections are the keys of BUILDERS."""
     return {section: {figure.name: figure for figure in build(run)} for section, build in BUILDERS.items()}

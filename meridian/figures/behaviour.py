@@ -18,13 +18,13 @@ from result_types import (
     SuiteSummary,
 )
 
-GRID = tuple(step / 20 for step in range(1, 21))  # shares answered that a curve is drawn at
+GRID = tuple(step / 20 for step in range(1, 21))  # shares answered at which a curve is drawn
 
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
 
 def build(run: RunFolder) -> Iterator[Forest]:
-    """Failure rates of the model's suites, and for a circuit of failures the heads that carry the difference."""
+    """Failure rates of the model's suites and, for a circuit of failures, the heads that carry the difference."""
     rates = failure_rates(run.suites)
     if rates.rows:
         yield rates
@@ -32,8 +32,8 @@ def build(run: RunFolder) -> Iterator[Forest]:
 
 
 def of_suites(folder: Path) -> Iterator[Figure]:
-    """The figures of a folder of suites alone: failure rates, and risk against coverage."""
-    from suites.results import LIKELIHOOD  # imported here: the suites' statistics take a while
+    """The figures of a folder of suites: failure rates, and risk against coverage."""
+    from suites.results import LIKELIHOOD  # imported here, because the suites' statistics load slowly
 
     rates = failure_rates(run_folder.suite_documents(folder))
     if rates.rows:
@@ -44,7 +44,7 @@ def of_suites(folder: Path) -> Iterator[Figure]:
 
 
 def risk_coverages(data: ChoiceLikelihoods) -> Iterator[Curves]:
-    """Risk among the answers that the model is surest of, against the share answered: a curve for each suite of result 121."""
+    """Risk of the most confident answers against the share answered, one curve for each suite of result 121."""
     from suites.results import LIKELIHOOD
 
     if not data["risk_coverage"]:
@@ -83,8 +83,8 @@ def _shown(threshold: float | None) -> str:
 
 
 def failure_rates(documents: Mapping[str, FailureModeResult]) -> Forest:
-    """The failure rates of results 101 to 116, by number, each with its own gate."""
-    from suites.judgement import VERDICT_FROM  # imported here: the suites' statistics take a while
+    """The failure rates of results 101 to 116 in order of their numbers, each with its own gate."""
+    from suites.judgement import VERDICT_FROM  # imported here, because the suites' statistics load slowly
 
     return Forest(
         name="failure_rates",
@@ -99,10 +99,10 @@ def failure_rates(documents: Mapping[str, FailureModeResult]) -> Forest:
 
 
 def gate_verdict(record: EstimateRecord, suite: SuiteSummary | None) -> str | None:
-    """What became of a failure rate's gate; None without a gate. `suite`: the stored one that the record is about.
+    """The verdict of a failure rate's gate; None without a gate. `suite`: the stored suite that the record is about.
 
-    `passed` is None for an interval that holds the gate, and also where nothing may be said (`suites.results.gate`): too few
-    cases for an interval, or verdicts of a heuristic that is below its target.
+    The stored `passed` is None in two cases: the interval contains the gate, or no verdict is possible (`suites.results.gate`),
+    because there are too few cases for an interval or the verdicts are from a heuristic below its target.
     """
     if record["threshold"] is None:
         return None
@@ -126,9 +126,9 @@ def _rate(data: FailureMode, record: EstimateRecord) -> EstimateMark:
 
 
 def failure_carriers(run: RunFolder) -> Iterator[Forest]:
-    """Heads named on the discovery half of the pairs of failures, with what the confirmation half says of them.
+    """Heads named on the discovery half of the pairs of failures, with their verdicts on the confirmation half.
 
-    Nothing for a run that is not about failures.
+    Yields nothing for a run that is not about failures.
     """
     traced = run.document("141")
     if traced is None:

@@ -1,6 +1,6 @@
-"""Colours that people with a colour vision deficiency can tell apart, and the symbols that say the same without colour.
+"""Colours that people with a colour vision deficiency can tell apart, and symbols that carry the same meaning without colour.
 
-Categories are those of Okabe and Ito 2008 (jfly.uni-koeln.de/color); the diverging scale is ColorBrewer's RdBu.
+The categorical colours are those of Okabe and Ito 2008 (jfly.uni-koeln.de/color); the diverging scale is ColorBrewer's RdBu.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from meridian.figures.values import GraphNode, HeatMap
 INK = "#1f2933"
 GRID = "rgba(125,125,125,0.25)"
 ACCENT = "#0072b2"
-FAINT = "#808080"  # told apart on a light page and on a dark one
+FAINT = "#808080"  # visible on light and on dark pages
 FRAME = "#000000"
 MISSING = "#dddddd"  # of a cell without a value
 POSITIVE = "#0072b2"
 NEGATIVE = "#d55e00"
 ESTIMATE = (
-    ACCENT  # one that was not judged; one with a verdict has the verdict's colour. Intervals and limits are in ink
+    ACCENT  # an estimate that was not judged; others have their verdict's colour. Intervals and limits are in INK
 )
-PASSING, PASSING_OPACITY = ACCENT, 0.13  # the side of a limit where a quantity has to be
-PLAIN = "#ffffff"  # of nodes that are no heads
-ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # what is too dark for a dark page, and its stead
+PASSING, PASSING_OPACITY = ACCENT, 0.13  # the side of a limit on which a quantity passes
+PLAIN = "#ffffff"  # of nodes that are not heads
+ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # replaces colours too dark for a dark page
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = ("#9fd3f5", "#f6cf7a", "#8fd9c1", "#e8bcd5", "#f3b48a", "#e5e5e5", "#f0e442", "#c9c4e8")
 OBSERVED = (
@@ -30,7 +30,7 @@ OBSERVED = (
     "estimate",
     "faithfulness",
     "median",
-)  # vertical lines that say what was found; all others are limits
+)  # vertical lines that show findings; all others are limits
 OBSERVED_LINE = "#d55e00"
 
 VERDICTS = {
@@ -62,7 +62,7 @@ def series(place: int) -> str:
 
 
 def line(label: str) -> str:
-    """The colour of a vertical line by its name: what was found in one, limits and references in ink."""
+    """The colour of a vertical line by its label: OBSERVED_LINE for findings, INK for limits and references."""
     return OBSERVED_LINE if label in OBSERVED else INK
 
 
@@ -78,22 +78,22 @@ def estimate(verdict: str | None) -> str:
 
 
 def passing() -> str:
-    """The shade of the side of a limit that passes, as CSS writes it."""
+    """The shade for the passing side of a limit, as CSS."""
     red, green, blue = (int(PASSING[place : place + 2], 16) for place in (1, 3, 5))
     return f"rgba({red},{green},{blue},{PASSING_OPACITY})"
 
 
 def role_fills(nodes: Iterable[GraphNode]) -> dict[str, str]:
-    """A tint for every role of a head, roles in order of first appearance from the lowest layer up."""
+    """A tint for every role of heads; roles are in order of first appearance from the lowest layer up."""
     heads = [node for node in sorted(nodes, key=lambda node: node.layer) if node.name not in (node.role, "")]
     roles = dict.fromkeys(node.role for node in heads)
     return {role: LIGHT[place % len(LIGHT)] for place, role in enumerate(roles)}
 
 
 def limits(figure: HeatMap, from_zero: bool = False) -> tuple[float, float]:
-    """Ends of the colour scale: those given, else the least and the largest value, symmetric about 0 if diverging.
+    """Ends of the colour scale: the given ones, else the smallest and the largest value, symmetric about 0 if diverging.
 
-    `from_zero`: a scale that is not diverging includes 0.
+    `from_zero`: whether a scale that is not diverging must include 0.
     """
     if figure.limits is not None:
         return figure.limits

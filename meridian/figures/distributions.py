@@ -1,8 +1,8 @@
-"""The bootstrap and null distributions that the verdicts were read from.
+"""The bootstrap and null distributions behind the verdicts.
 
-Each is drawn again from the stored measurements, with the calibration's own functions, settings and seeds. Where the
-certificate's interval is a percentile one, its ends are percentiles of these draws; others have another origin (a formula, a
-simultaneous bound), so every caption names the method. What a calibration could not judge has no distribution.
+Each is drawn again from the stored measurements, with the calibration's own functions, settings and seeds. If the certificate's
+interval is a percentile interval, its ends are percentiles of these draws. Other intervals come from a formula or a simultaneous
+bound, so every caption names the method. A metric that a calibration could not judge has no distribution.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Draws:
-    """What one figure shows: samples by label, and where the estimate and the limits stand."""
+    """The content of one figure: samples by label, and the positions of the estimate and the limits."""
 
     samples: Mapping[str, np.ndarray]
     lines: Mapping[str, float]
@@ -50,7 +50,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class DrawnMetric:
-    """One figure: which metric it explains, how its draws are made, and what is said of them."""
+    """One figure: the metric that it explains, the function that makes its draws, and its texts."""
 
     name: str
     metric: str
@@ -101,7 +101,7 @@ def convergence(evidence: Evidence, settings: Settings) -> Draws:
 
 
 def separation(evidence: Evidence, settings: Settings) -> Draws:
-    """Mean effect inside less outside the circuit, for the circuit and for relabelled heads (C14)."""
+    """Mean effect inside minus outside the circuit, for the circuit and for relabelled heads (C14)."""
     oriented = evidence.head_effect("02", "denoising").mean(axis=0) * evidence.expected_sign
     statistic = mean_contrast(oriented)
     masks, _ = head_relabellings(evidence.in_circuit, settings["permutations"], settings["permutation_seed"])
@@ -124,7 +124,7 @@ def split_half(evidence: Evidence, settings: Settings) -> Draws:
 
 
 def discrimination(evidence: Evidence, settings: Settings) -> Draws:
-    """Effect on the own task less three times that on each other task, by bootstrap (C17)."""
+    """Effect on the own task minus `threshold_ratio` (3) times that on each other task, by bootstrap (C17)."""
     matrix = c17.effect_matrix(evidence, settings)
     matrix.require(settings["min_tasks_gate"])
     own, others = c17.effect_draws(evidence, matrix, settings)
@@ -201,7 +201,7 @@ def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
 
 
 def recipe_differences(evidence: Evidence, settings: Settings) -> Draws:
-    """Faithfulness under one recipe less another, by paired bootstrap, every two of them (M98, E1b)."""
+    """Faithfulness under one recipe minus that under another, for every pair, by paired bootstrap (M98, E1b)."""
     methods = settings["methods"]
     counts = _resamples(evidence, settings)
     intact = np.stack([evidence.ablated("circuit", method) for method in methods])
@@ -254,7 +254,7 @@ SOURCES = (
 
 
 def build(run: RunFolder) -> Iterator[Distribution]:
-    """One figure for every calibration that has drawn something and could judge."""
+    """One figure for every calibration that uses draws and could judge."""
     for source in SOURCES:
         document, record = run.calibration(source.metric.partition(".")[0]), run.record(source.metric)
         if document is None or record is None or record["verdict"] == "insufficient":
@@ -279,7 +279,7 @@ def build(run: RunFolder) -> Iterator[Distribution]:
 
 
 def _interval_words(record: Mapping[str, Any]) -> str:
-    """How the certificate's interval of the metric was made: not always from these draws."""
+    """The method of the metric's interval in the certificate, which is not always made from these draws."""
     if record["ci90"] is None:
         return "The certificate has no interval of it."
     return f"The certificate's interval: {record['ci_method']}."

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from meridian.figures.values import Curves, Series
 from result_types import DriftManifest, SeriesPoint
 
-MANIFESTS = "manifest-*.json"  # of a series, one for each snapshot
+MANIFESTS = "manifest-*.json"  # files of a series, one for each snapshot
 
 
 def build(manifest: DriftManifest) -> Iterator[Curves]:
-    """One figure for each metric of the series that has a value; a missing one is a gap in its curve."""
+    """One figure for each metric of the series that has a value; missing values are gaps in its curve."""
     history = manifest["history"]
     for name in dict.fromkeys(point["name"] for point in history):
         own = [point for point in history if point["name"] == name]

@@ -1,4 +1,4 @@
-"""Forest plots: what the certificate rests on, each estimate with its interval and its limit."""
+"""Forest plots of the certificate's estimates, each with its interval and its limit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from meridian.figures.values import EstimateMark, Forest
 from meridian.run_folder import RunFolder
 
 CI = 0.90
-PAGE = 12  # rows on scales of their own that fit a printed page
-BY_RECIPE = ("P.faithfulness", "P.faithfulness_every_recipe")  # gates that ask the same of several recipes
-AT_ONCE, ALONE = "simultaneous", "by itself"  # intervals of a gate's worst group: for all groups at once, for it alone
+PAGE = 12  # rows with their own scales that fit a printed page
+BY_RECIPE = ("P.faithfulness", "P.faithfulness_every_recipe")  # gates with the same requirement for several recipes
+AT_ONCE, ALONE = "simultaneous", "by itself"  # intervals of a gate's worst group: over all groups, or for it alone
 RANDOM_CIRCUITS = "random circuits, mean"
-Limits = tuple[float | None, float | None]  # the estimate has to be above the first and below the second
+Limits = tuple[float | None, float | None]  # the estimate must be above the first and below the second
 
 
 def _above(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]:
@@ -37,8 +37,8 @@ def _both_ways(limit: float) -> Limits:
     return -limit, limit
 
 
-# What the verdict compares each metric's estimate with, read from the settings it was made with. A metric that is not
-# here has no such limit (C14's rates are judged by another rule) and is drawn without one.
+# The limits that the verdict compares each metric's estimate with, read from the settings of that verdict. A metric that is
+# not listed has no such limit (C14's rates are judged by another rule) and is drawn without one.
 LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] = {
     "P.behaviour": lambda settings, record: (0.0, None),
     "P.denominator": _above("min_denominator_t"),
@@ -55,7 +55,7 @@ LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] =
     "P.completeness": _within("max_incompleteness"),
     "P.completeness_every_recipe": _within("max_incompleteness"),
     "P.incompleteness_score": _within("max_incompleteness"),
-    "P.outside": lambda settings, record: _both_ways(named([record]).outside[0].limit),  # that of the group drawn
+    "P.outside": lambda settings, record: _both_ways(named([record]).outside[0].limit),  # the limit of the drawn group
     "C11.bootstrap_faithfulness": _below("max_sigma"),
     "C11.bootstrap_completeness": _below("max_sigma"),
     "C12.convergent_validity": _above("threshold_rho"),
@@ -80,7 +80,7 @@ LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] =
     "M3b.no_idle_heads": _above("min_effect_fraction"),
 }
 
-# What each metric's estimate is: it is the verdict's quantity, not always that of the published rule.
+# The quantity that each metric estimates. It is the verdict's quantity, which is not always that of the published rule.
 QUANTITIES: Mapping[str, str] = {
     "P.behaviour": "mean of the task's metric",
     "P.denominator": "t of mean D",
@@ -153,11 +153,11 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
 
 
 def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, Any]) -> list[EstimateMark]:
-    """The rows of a record, such that none is drawn against its verdict.
+    """The rows of a record, chosen so that no row seems to contradict its verdict.
 
-    Of a gate on several recipes each has a row with its own interval and what that one says: the record's estimate is the
-    primary recipe's while another may decide. Of a gate on groups that passes, the interval is the one that passed, that of
-    its worst group alone; the record's, for all groups at once, is wider and decides a fail.
+    A gate on several recipes has one row per recipe, with the recipe's own interval and verdict: the record's estimate is that
+    of the primary recipe, although another recipe may decide. If a gate on groups passes, its row has the interval that passed,
+    that of the worst group alone. The record's interval, simultaneous over all groups, is wider and decides a fail.
     """
     recipes = record.get("companions", {}).get("recipes", ())
     if record["metric"] not in BY_RECIPE or not recipes:
@@ -184,7 +184,7 @@ def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, 
 
 
 def _of_worst_group(record: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The interval of a gate's worst group alone; None of a gate that is not on groups."""
+    """The interval of a gate's worst group alone; None if the gate is not on groups."""
     worst = named([record])
     given = [group.ci90 for group in (*worst.claimed, *worst.outside)] or [record["companions"].get("group_ci90")]
     return given[0] and (given[0][0], given[0][1])
@@ -194,7 +194,7 @@ def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Estimat
     metric, rule = MetricRow.read(record), LIMITS.get(record["metric"])
     try:
         above, below = (None, None) if rule is None else rule(settings, record)
-    except KeyError:  # the companion that holds the limit is missing where the verdict is insufficient
+    except KeyError:  # an insufficient verdict lacks the companion that holds the limit
         above, below = None, None
     return EstimateMark(
         metric.metric,
@@ -209,7 +209,7 @@ def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Estimat
 
 
 def quantity(metric: str, settings: Mapping[str, Any]) -> str:
-    """What the metric's estimate is, with the factors of its settings; empty if the metric's name says it."""
+    """The quantity that the metric estimates, with factors from its settings; empty if the metric's name says it."""
     return QUANTITIES.get(metric, "").format(**settings)
 
 
@@ -225,7 +225,7 @@ def _faithfulness(
 
 
 def _recipes(run: RunFolder) -> Forest | None:
-    """Faithfulness under every recipe, and the random circuits in a row of their own: they were run under one recipe alone."""
+    """Faithfulness under every recipe; the random circuits have a separate row, because they were run under one recipe only."""
     table = run.companions("P.faithfulness").get("by_method")
     if not table:
         return None

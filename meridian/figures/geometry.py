@@ -1,4 +1,4 @@
-"""Geometry: maps of where outputs lie, the matrix of table 179, turns, and the paper's numbers beside the estimates."""
+"""Figures of geometry: maps of outputs, the matrix of table 179, turns, and the paper's numbers beside the estimates."""
 
 from __future__ import annotations
 
@@ -22,19 +22,35 @@ from result_types import (
     StoredCell,
 )
 from results_io import UserError
-from suites.geometry import findings, framing, languages, mtmm, paraphrase, position, turns, width
+from suites.geometry import (
+    coverage,
+    findings,
+    framing,
+    languages,
+    mtmm,
+    paraphrase,
+    position,
+    reasoning,
+    turns,
+    width,
+)
+from suites.geometry.coordinates import EMBEDDED
 
 LEVEL = 0.95
-ALPHA = 0.05  # of single constructs: a twentieth is expected where nothing moves
-CORNERS = 60  # of an ellipse
-MAPS = 6  # constructs shown, those whose answers move most first
-SHARED = {  # metrics whose overall estimate is of squares: it is shown as a distance, like the published number
+ALPHA = 0.05  # for single constructs; a twentieth is expected even if nothing moves
+CORNERS = 60  # points of a drawn ellipse
+MAPS = 6  # constructs shown, those with the largest movement first
+SHARED = {  # metrics whose overall estimate is a mean of squares; it is shown as a distance, like the published number
     position.NUMBER: "ODS, distance from the reference",
     paraphrase.NUMBER: "PIS, distance that wording moves",
     framing.NUMBER: "PSS, shift of a framing",
     turns.NUMBER: "DS, drift over the turns",
     languages.NUMBER: "LDS, distance between languages",
     width.NUMBER: "OW, width",
+}
+RATIOS = {
+    reasoning.NUMBER: "RSS, PIS with reasoning over without (ratio)",
+    coverage.NUMBER: "PS, issues covered (share)",
 }
 
 
@@ -48,7 +64,7 @@ def documents(folder: Path) -> dict[str, GeometryEnvelope]:
 
 
 def points(found: Mapping[str, GeometryEnvelope]) -> dict[str, SetPoints]:
-    """What 171 has to draw, by set; nothing of sets that do not apply. UserError for points of other axes than the set's."""
+    """{set: its points in result 171}, without sets that do not apply. UserError if points have other axes than their set."""
     sets = cast(PositionResult, found[position.NUMBER])["data"]["sets"]
     drawn = {name: cast(SetPoints, one) for name, one in sets.items() if "constructs" in one}
     for name, one in drawn.items():
@@ -67,7 +83,7 @@ def _every_point(shown: SetPoints) -> Iterator[Sequence[float]]:
 def build(folder: Path) -> Iterator[Figure]:
     """Every figure that the results in a folder allow."""
     found = documents(folder)
-    applied = points(found)  # of a set that does not apply there is nothing to show
+    applied = points(found)  # a set that does not apply has nothing to show
     for name, shown in applied.items():
         yield from maps(name, shown)
         yield from drift(name, found[turns.NUMBER], _distance(shown))
@@ -79,7 +95,7 @@ def build(folder: Path) -> Iterator[Figure]:
 
 
 def of_run(run: RunFolder) -> Iterator[Figure]:
-    """The figures of geometry of the run's model, of the sets that apply to it; none if its results are not beside the run."""
+    """The geometry figures of the run's model, for the sets that apply to it; none without geometry results beside the run."""
     folder = run.geometry_folder
     if folder is None:
         return
@@ -98,25 +114,25 @@ def maps(name: str, shown: SetPoints) -> Iterator[OutputMap]:
 def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> OutputMap | None:
     plain = {
         k: v for k, v in data["variants"].items() if v["points"] and v["method"] != "turns"
-    }  # they have a figure of their own
+    }  # these have a separate figure
     clouds = {k: np.array(v["points"], dtype=float)[:, :2] for k, v in plain.items()}
     means = {k: cloud.mean(0) for k, cloud in clouds.items()}
     base = np.array([means[k] for k in means if plain[k]["method"] in ("paraphrase", "direct")])
     if len(base) < 3:
         return None
-    centre, everything = base.mean(0), np.array(list(means.values()))
+    centre = base.mean(0)
     arrows = []
     for persona in dict.fromkeys(v["persona"] for v in plain.values() if v["persona"]):
         framed = np.mean([means[k] for k in means if plain[k]["persona"] == persona], axis=0)
         arrows.append(MapArrow(persona.replace("_", " "), *map(float, (*centre, *framed))))
-    kept = width.kept(everything)
+    kept = width.kept(_prompts(data, shown))[:, :2]
     exact = "One point a prompt: likelihoods are exact. " if shown["deterministic"] else ""
     return OutputMap(
         name=f"map_{name}_{key}",
         title=f"{data['title']}: where the outputs lie",
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
-        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
-        "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
+        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of all prompts, "
+        f"those with turns too, that lie nearest to their median (OW). Cross: the reference. {_plane(shown)}Result 171.",
         x_label=_axis(shown, 0),
         y_label=_axis(shown, 1),
         draws=_pairs(np.concatenate(list(clouds.values()))),
@@ -129,8 +145,20 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     )
 
 
+def _prompts(data: ConstructPoints, shown: SetPoints) -> np.ndarray:
+    """The mean output of every prompt that OW is of, on all axes."""
+    english = shown["kind"] in EMBEDDED
+    used = [v["points"] for v in data["variants"].values() if not (english and v["method"] == "language")]
+    return np.array([np.mean(points, axis=0) for points in used if points])
+
+
+def _plane(shown: SetPoints) -> str:
+    """What the axes are where none is declared."""
+    return "" if shown["kind"] != "embedding" else f"Plane of the reference run: {' and '.join(shown['axes'])}. "
+
+
 def _axis(shown: Mapping[str, Any], place: int) -> str:
-    """An axis with its unit: log-odds are in nats unless the set fixes a scale."""
+    """An axis label with its unit: log-odds are in nats unless the set fixes a scale."""
     name = shown["axes"][place]
     if shown["kind"] == "choices":
         return f"{name} ({'scaled log-odds' if shown['scale'] else 'log-odds, nats'})"
@@ -138,14 +166,14 @@ def _axis(shown: Mapping[str, Any], place: int) -> str:
 
 
 def _distance(shown: SetPoints) -> str:
-    """The unit of distances: that of the coordinates unless the set fixes a scale."""
+    """The unit of distances, which is that of the coordinates unless the set fixes a scale."""
     if shown["scale"]:
         return "scaled distance"
     return "distance, nats" if shown["kind"] == "choices" else "distance"
 
 
 def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """The ellipse that holds the centre of points [wording, 2] with this confidence: Hotelling's T^2."""
+    """The confidence ellipse of the centre of points [wording, 2] at this level, by Hotelling's T^2."""
     count = len(means)
     radius = np.sqrt(2 * (count - 1) / (count - 2) * scipy.stats.f.ppf(level, 2, count - 2) / count)
     values, vectors = np.linalg.eigh(np.cov(means.T))
@@ -163,7 +191,7 @@ def outline(points: np.ndarray) -> np.ndarray:
 
 
 def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
-    """Table 179: cells without a value are hatched and say why, and are never a colour."""
+    """Table 179. Cells without a value are hatched and say why; they never have a colour of the scale."""
     by_place = {(cell["trait"], cell["method"]): cell for cell in cells}
 
     def value(trait: str, method: str) -> float | None:
@@ -171,7 +199,8 @@ def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
 
     def text(trait: str, method: str) -> str:
         cell = by_place[trait, method]
-        return f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")
+        share = "" if (found := cell.get("share")) is None else f" · PS {found:.2f}"
+        return (f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")) + share
 
     return HeatMap(
         name=f"matrix_{name}",
@@ -191,10 +220,11 @@ def matrix(name: str, cells: Sequence[StoredCell], unit: str) -> HeatMap:
 
 
 def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
-    """Distance from turn 0 by turn, mean over constructs, over what the noise of repeats alone would walk."""
+    """Distance from turn 0 by turn, mean over constructs, with the distance that the noise of draws alone would give."""
     found = (r["detail"] for r in document["records"] if r["suite"] == name and r["construct"] and r["status"] == "ok")
     live = [one for one in found if "distances" in one]
-    if not live or len({len(one["distances"]) for one in live}) > 1:
+    after = {tuple(one.get("numbers", range(len(one["distances"])))) for one in live}  # older results number no turn
+    if len(after) != 1 or {len(one["distances"]) for one in live} != set(map(len, after)):
         return
     distances = np.array([one["distances"] for one in live])
     series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
@@ -208,14 +238,14 @@ def drift(name: str, document: GeometryEnvelope, unit: str) -> Iterator[Curves]:
         caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; {band}. Result 174.",
         x_label="turn",
         y_label=unit,
-        x=tuple(str(turn) for turn in range(distances.shape[1])),
+        x=tuple(map(str, *after)),
         series=tuple(series),
         level=LEVEL,
     )
 
 
 def _still(live: Sequence[Mapping[str, Any]]) -> Series:
-    """The mean distance over constructs where nothing but noise moves, with its band; constructs are independent."""
+    """The mean distance over constructs if only noise moves, with its band at LEVEL; constructs are taken as independent."""
     still, spread = (np.array([one[key] for one in live]) for key in ("floor_mean", "floor_sd"))
     half = scipy.stats.norm.ppf(0.5 + LEVEL / 2) * np.sqrt((spread**2).sum(0)) / len(live)
     middle = still.mean(0)
@@ -224,21 +254,8 @@ def _still(live: Sequence[Mapping[str, Any]]) -> Series:
 
 
 def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Iterator[Forest]:
-    """The paper's number beside the estimate, metric by metric, both as distances."""
-    rows = []
-    for number, title in SHARED.items():
-        for record in found[number]["records"] if number in found else ():
-            if record["suite"] != name or record["construct"] or record["status"] in ("not_applicable", "off"):
-                continue
-            squared = record["unit"] == paraphrase.SQUARED
-            group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
-            low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
-            rows.append(_published(record, found[number]["records"], group))
-            value = record["value"]
-            rows.append(
-                EstimateMark("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
-            )
-    if rows:
+    """The paper's number beside the estimate, metric by metric: as distances, and what is none in a figure of its own."""
+    if rows := _beside(name, found, SHARED):
         yield Forest(
             name=f"published_and_estimate_{name}",
             title=f"The paper's numbers and the estimates: {name}",
@@ -250,10 +267,39 @@ def compared(name: str, found: Mapping[str, GeometryEnvelope], unit: str) -> Ite
             lines={"0": 0.0},
             level=LEVEL,
         )
+    if rows := _beside(name, found, RATIOS):
+        yield Forest(
+            name=f"published_and_estimate_ratios_{name}",
+            title=f"The paper's numbers and the estimates, ratios and shares: {name}",
+            caption="RSS: published as the ratio of mean PIS, estimated as the geometric mean over constructs without the noise "
+            "of draws. PS: published by the mean output of a side, estimated by more than half of the outputs. Results 176, 178.",
+            x_label="ratio, share",
+            rows=tuple(rows),
+            lines={"0": 0.0},
+            level=LEVEL,
+        )
+
+
+def _beside(name: str, found: Mapping[str, GeometryEnvelope], titles: Mapping[str, str]) -> list[EstimateMark]:
+    """Two rows a metric, and a label of it where it has several; none of what does not apply."""
+    rows: list[EstimateMark] = []
+    for number, title in titles.items():
+        for record in found[number]["records"] if number in found else ():
+            if record["suite"] != name or record["construct"] or record["status"] in ("not_applicable", "off"):
+                continue
+            squared = record["unit"] == paraphrase.SQUARED
+            group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
+            low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
+            rows.append(_published(record, found[number]["records"], group))
+            value = record["value"]
+            rows.append(
+                EstimateMark("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
+            )
+    return rows
 
 
 def _published(record: GeometryRecord, records: Sequence[GeometryRecord], group: str) -> EstimateMark:
-    """The paper's number as a distance; PSS and LDS, which are ratios, as their numerators, means over constructs."""
+    """The paper's number as a distance. PSS and LDS are ratios: of these, the numerator's mean over constructs."""
     if not record["metric_id"].startswith((f"{framing.ID}.", f"{languages.ID}.")):
         return EstimateMark("published", record["published"]["value"], group=group)
     own = [

@@ -1,4 +1,4 @@
-"""What a figure of geometry shows, as CSV with full precision."""
+"""The numbers of a geometry figure as CSV with full precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meridian.figures.values import Curves, Figure, Forest, HeatMap, OutputMap
 
 
 def of(figure: Figure) -> str:
-    """The numbers of a figure, one a row. TypeError for a kind of figure that geometry has not."""
+    """The numbers of a figure, one per row. TypeError for a kind of figure that geometry does not use."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\n").writerows(
         [shown_text.cell(value) for value in row] for row in _rows(figure)

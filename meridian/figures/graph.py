@@ -18,10 +18,10 @@ LOGITS = "logits"
 
 
 def build(run: RunFolder) -> Iterator[CircuitGraph]:
-    """The circuit of 20 with the noising effects of 28 on its edges; without 28 the heads alone.
+    """The circuit of 20 with the noising effects of 28 on its edges; without 28, the heads alone.
 
-    A node's effect is its activation patching effect (02, denoising), an edge's what the clean run loses if that edge alone
-    carries the corrupted prompt; both in the unit of the task's metric.
+    A node's effect is its activation patching effect (02, denoising). An edge's effect is the loss in the clean run if only that
+    edge carries the corrupted prompt. Both are in the unit of the task's metric.
     """
     evidence, paths = run.evidence, run.data("28")
     edges = () if paths is None else tuple(_edges(paths, evidence))
@@ -62,7 +62,7 @@ def _nodes(evidence: Evidence) -> Iterator[GraphNode]:
             effect = None if effects is None else float(effects[evidence.heads.index((layer, head))])
             yield GraphNode(head_name((layer, head)), layer, role, effect)
         mlps = dict.fromkeys(node.layer for node in map(ClaimedNode.read, names(spec)) if node.kind == "mlp")
-        yield from (GraphNode(f"M{layer}", layer, role, None) for layer in mlps)  # 02 patches heads alone
+        yield from (GraphNode(f"M{layer}", layer, role, None) for layer in mlps)  # 02 patches heads only
 
 
 def _mlps(evidence: Evidence) -> str:
@@ -78,7 +78,7 @@ def _edges(paths: Mapping[str, Any], evidence: Evidence) -> Iterator[GraphEdge]:
 
 
 def labels_of(evidence: Evidence, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Cluster and template of the stored prompts `rows`, as `Evidence` forms them for its own."""
+    """(clusters, templates) of the stored prompts `rows`, formed as `Evidence` does for its own prompts."""
     baseline = evidence.data("01")
     templates, names = (np.array(baseline[label])[list(rows)] for label in ("template", "cluster"))
     return sampling_units(templates, names), templates

@@ -1,4 +1,4 @@
-"""Heat maps by layer and head: one for every measurement that says something about each head."""
+"""Heat maps by layer and head, one for every measurement that has a value per head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meridian.figures.intervals import LEVEL, Column, cells, clustered_means, fi
 from meridian.figures.values import Cells, HeatMap
 from meridian.run_folder import RunFolder
 
-EFFECT = "{metric}"  # the unit of an effect of an intervention: that of the task's metric
+EFFECT = "{metric}"  # the unit of an intervention's effect, which is that of the task's metric
 REPEATED = "mean attention weight on random tokens said twice, not on the task's prompts"
 
 
@@ -21,8 +21,8 @@ REPEATED = "mean attention weight on random tokens said twice, not on the task's
 class HeadQuantity:
     """One quantity per head: where it is stored, what it is called, and how it is measured.
 
-    `field` is a path in the data of result `number`, parts separated by a dot. `per_prompt` values are [P][H] and are
-    averaged over the evaluation prompts; the others are [H], with the standard errors that stand at `error`, if any.
+    `field` is a path in the data of result `number`, with parts separated by dots. `per_prompt` values are [P][H] and are
+    averaged over the evaluation prompts; others are [H], with standard errors at the path `error`, if any.
     """
 
     number: str
@@ -91,7 +91,7 @@ def build(run: RunFolder) -> Iterator[HeatMap]:
 
 
 def _field(data: Mapping[str, Any] | None, field: str | None) -> Any:
-    """What stands at the path `field` in the data of a result; None if nothing does."""
+    """The value at the path `field` in the data of a result; None if there is none."""
     for part in field.split(".") if field else ():
         data = None if data is None else data.get(part)
     return data if field else None
@@ -131,7 +131,7 @@ def _measured(measure: HeadQuantity, values: Any, errors: Column | None, run: Ru
 
 
 def _attention_prompts(run: RunFolder) -> str:
-    """How many prompts 25 read its entropy on: the setting, or all where there are fewer."""
+    """How many prompts 25 measured the entropy on: the number set, or all prompts if there are fewer."""
     asked = run.require("25")["subject"]["settings"].get("attention_prompts")
     prompts = run.require("01")["data"]["split"].count("evaluation")
     return "the task's" if asked is None else f"{min(asked, prompts)} of the task's"
@@ -144,9 +144,9 @@ def layer_head_map(
     high: Iterable[float | None] | None = None,
     **figure: Any,
 ) -> HeatMap:
-    """One value for each head, and the ends of its interval, as a heat map [layer][head]; a gap where there is no such head.
+    """One value for each head, with the ends of its interval, as a heat map [layer][head]; missing heads are gaps.
 
-    `figure` are the other fields of `HeatMap`.
+    `figure`: the other fields of `HeatMap`.
     """
     layers, width = 1 + max(layer for layer, _ in heads), 1 + max(head for _, head in heads)
 

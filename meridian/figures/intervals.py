@@ -13,13 +13,13 @@ from jaxtyping import Float
 from calibrations.statistics import Insufficient, clustered_mean
 from meridian.figures.values import Cells
 
-LEVEL = 0.95  # of the intervals in figures of measurements; calibrations state theirs at 90 %
+LEVEL = 0.95  # of intervals in figures of measurements; calibrations use 90 %
 
 Column = list[float | None]
 
 
 def cells(rows: Iterable[Iterable[float | None]]) -> Cells:
-    """A table of plain floats; what is missing or not finite is None."""
+    """A table of plain floats, with None for missing and non-finite values."""
     return tuple(tuple(map(finite, row)) for row in rows)
 
 
@@ -31,10 +31,10 @@ def finite(value: float | None) -> float | None:
 def clustered_means(
     values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray, strata: np.ndarray, level: float = LEVEL
 ) -> tuple[list[float], Column, Column]:
-    """Mean of each column with its cluster-robust interval: mean -+ t(df) SE, clusters drawn within `strata`.
+    """(means, lower ends, upper ends) of each column, with cluster-robust intervals: mean -+ t(df) SE.
 
-    (means, lower ends, upper ends), the ends None where the data give no standard error (a column that does not vary, a
-    single cluster). SE and df are those of `calibrations.statistics.clustered_mean`, the strata those of `usable_strata`.
+    Clusters count as drawn within `strata`. The ends are None if the data give no standard error (a column that does not vary,
+    a single cluster). SE and df are those of `calibrations.statistics.clustered_mean`; the strata are those of `usable_strata`.
     """
     means, strata = values.mean(axis=0), usable_strata(clusters, strata)
     low: Column = []
@@ -53,9 +53,9 @@ def clustered_means(
 
 
 def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
-    """`strata`, or one for all if some stratum has a single cluster, which says nothing of how clusters in it vary.
+    """`strata`, or a single stratum if some stratum has only one cluster and therefore shows no variation between clusters.
 
-    Clusters then count as drawn from all strata alike: the interval is wider where strata differ.
+    With a single stratum, clusters count as drawn from all strata alike, so the interval is wider if strata differ.
     """
     strata = np.asarray(strata)
     nested = set(zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True))
@@ -64,7 +64,7 @@ def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
 
 
 def interval_words(low: Iterable[float | None]) -> str:
-    """What a caption says of the intervals with these lower ends, some or all of which may be missing."""
+    """A caption's words about the intervals with these lower ends, some or all of which may be missing."""
     low = list(low)
     if all(end is None for end in low):
         return "the prompts allow no interval"

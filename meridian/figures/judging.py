@@ -1,4 +1,4 @@
-"""What judges found: how far each agrees with people, who wins, and how strong systems are."""
+"""Figures of judging: how far each judge agrees with people, win rates, and strengths of systems."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 from meridian.figures.values import EstimateMark, Forest
 from result_types import JudgeAgreementResult, JudgingRecord, PairwiseResult, RankingResult
 
-Agreements = Mapping[str, JudgeAgreementResult]  # by path below the folder of judging
+Agreements = Mapping[str, JudgeAgreementResult]  # {path below the judging folder: the result}
 Pairwise = Mapping[str, PairwiseResult]
 Rankings = Mapping[str, RankingResult]
 
 
 def name_of(file: str) -> str:
-    """The judge whose result lies at this path, which is its folder: results/judging/<judge>/..."""
+    """The judge whose result has this path; it is the name of the folder, results/judging/<judge>/..."""
     return Path(file).parts[0] if len(Path(file).parts) > 1 else "judge"
 
 
 def build(agreements: Agreements, pairwise: Pairwise, rankings: Rankings) -> Iterator[Forest]:
-    """Kappa of every judge (182), win rates (181), strengths of systems (184); none of what nobody asked."""
+    """Kappa of every judge (182), win rates (181) and strengths of systems (184), as far as there are results."""
     for made in (_kappas(agreements), _win_rates(pairwise), _strengths(rankings)):
         if made.rows:
             yield made

@@ -12,7 +12,7 @@ from meridian.figures.intervals import LEVEL, clustered_means, interval_words
 from meridian.figures.values import EstimateMark, Forest
 from meridian.run_folder import RunFolder
 
-NAMED_HEADS = 3  # heads that a row's label names; of more, it says how many
+NAMED_HEADS = 3  # heads that a row's label names; if there are more, it gives their number
 ADDED = {"model": "without", "circuit": "adding"}
 
 
@@ -68,13 +68,13 @@ def build(run: RunFolder) -> Iterator[Forest]:
 
 
 def _short(heads: str) -> str:
-    """The heads, or how many they are where they would fill the line."""
+    """The heads, or their number if they are more than NAMED_HEADS."""
     count = len(heads.split())
     return heads if count <= NAMED_HEADS else f"{count} heads"
 
 
 def _outside_effects(run: RunFolder) -> Forest | None:
-    """Heads outside the claim with a large effect under some intervention, those that no gate reads among them."""
+    """Heads outside the claim with a large effect under some intervention, whether or not a gate reads that effect."""
     evidence, share = run.evidence, run.settings.get("max_outside")
     heads = outside_effects.large(evidence, share)
     if share is None or not heads:

@@ -1,4 +1,4 @@
-"""The logit lens: what the stream already says about the answer, by layer and by position."""
+"""Figures of the logit lens: what the residual stream encodes about the answer, by layer and by position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build(run: RunFolder) -> Iterator[Figure]:
 
 
 def layer_names(n: int) -> tuple[str, ...]:
-    """Names of the n = L + 1 places that the lens reads: the embedding, then the stream after each layer."""
+    """Names of the n = L + 1 points that the lens reads: the embedding, then the stream after each layer."""
     return ("embedding", *(f"after layer {layer}" for layer in range(n - 1)))
 
 
@@ -73,7 +73,7 @@ def _by_position(stored: Mapping[str, Any], field: str, title: str, unit: str) -
 def token_map(example: Mapping[str, Any], y_label: str, source: str = "", **names: Any) -> HeatMap:
     """The top token of every layer at every position of one prompt, coloured by its probability.
 
-    `example`: tokens, top_token and top_probability. `source` ends the caption, `names` are name and title.
+    `example` has tokens, top_token and top_probability. `source` ends the caption; `names` are name and title.
     """
     caption = (
         "The token that each place would say next, coloured by its probability. One prompt: an illustration, not an "

@@ -1,4 +1,4 @@
-"""Identifiers as people read them: metrics, recipes, roles and positions."""
+"""Identifiers in readable form: metrics, recipes, roles and positions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ METRIC = re.compile(r"\b(P|[A-Z]\d+[a-z]?)\.([a-z]\w*)")  # "P.faithfulness_ever
 JOINT = re.compile(r"(?<=[A-Za-z0-9])_(?=[A-Za-z0-9])")
 JOINED = re.compile(
     r"(?<![\w.=])[A-Za-z]+\d*(?:_[A-Za-z0-9]+)+(?![\w.=])"
-)  # a whole word, and no part of a setting or file
+)  # a whole word that is no part of a setting or file name
 
 
 def human(text: str) -> str:
-    """ "faithfulness every recipe" for "P.faithfulness_every_recipe", "C13 measurement invariance" for its metric, and spaces
-    for what joins words. The preconditions have no ID of their own to show."""
+    """An identifier in words, with spaces for underscores and the like.
+
+    "P.faithfulness_every_recipe" becomes "faithfulness every recipe", as the preconditions have no ID to show;
+    "C13.measurement_invariance" becomes "C13 measurement invariance".
+    """
     said = METRIC.sub(lambda found: (f"{found[1]} " if found[1] != "P" else "") + found[2], text)
     return JOINT.sub(" ", said)
 
@@ -21,7 +24,7 @@ def human(text: str) -> str:
 def in_sentence(text: str) -> str:
     """A sentence with its identifiers in words: "greater than" for "greater_than", "P completeness" for "P.completeness".
 
-    Settings (calibration.c13.min_prompts=90) and names of files stay as they are, for they are to be typed.
+    Settings (calibration.c13.min_prompts=90) and file names stay as they are, because readers may type them.
     """
     said = METRIC.sub(lambda found: f"{found[1]} {found[2].replace('_', ' ')}", text)
     return JOINED.sub(lambda found: found[0].replace("_", " "), said)

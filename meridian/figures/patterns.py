@@ -28,9 +28,9 @@ def build(run: RunFolder) -> Iterator[HeatMap]:
 
 
 def attention_map(tokens: Sequence[str], weights: Sequence[Sequence[float]], source: str = "", **names: Any) -> HeatMap:
-    """Weight of each key (x) for each query (y), queries top down; keys after the query are masked in the model: gaps.
+    """Weight of each key (x) for each query (y), with queries from the top down. Keys after the query are masked: gaps.
 
-    `source` ends the caption, `names` are name and title.
+    `source` ends the caption; `names` are name and title.
     """
     caption = "Each row is a query and sums to 1 over the keys up to it. One prompt: an illustration, not an estimate."
     return HeatMap(

@@ -1,7 +1,7 @@
 """Figure values as Plotly figures, for the browser and for notebooks.
 
-`specification` gives the plain data of Plotly's JSON, `draw` the same as an object of the library. Text of prompts, models
-and roles is escaped: Plotly reads a little HTML in its labels.
+`specification` gives the plain data of Plotly's JSON; `draw` gives the same as an object of the library. Text of prompts,
+models and roles is escaped, because Plotly interprets some HTML in its labels.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ Trace = dict[str, Any]
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 BINS = 60
 ROW = 26  # pixels of a forest plot's row
-CELL = 22  # pixels of a heat map's row, and the least of its column
-TEXT_CELL = 58  # the least of a column with words in it
+CELL = 22  # pixels of a heat map's row, and at least of its column
+TEXT_CELL = 58  # pixels of a column with words in it, at least
 NODE = 66  # pixels between two heads of one layer, at least
 FACET = 70  # pixels of one facet
-STRIP = 0.34  # where the strip stands in a facet, 0 to 1
+STRIP = 0.34  # vertical position of the strip in a facet, 0 to 1
 LETTER = 7  # pixels of a letter of a label
 BESIDE = 40  # pixels of the margins and of the gap between two texts of a facet
 STRIP_WIDTH = 180  # pixels of a forest plot beside its labels, at least
 ENTRY = 20  # pixels of a row of the legend
-DISC = (30, 56)  # pixels across, of no effect and of the largest
-DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
-EDGE = 0.15  # a label this near to an end of its axis is set to the inside
-STROKES = 9  # that a hatched cell is parted by
+DISC = (30, 56)  # diameters in pixels, for no effect and for the largest
+DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by the receiver's input that the edge enters
+EDGE = 0.15  # a label this close to an end of its axis is placed on the inside
+STROKES = 9  # fields into which strokes divide a hatched cell
 LABELLED_CELLS = 400  # a larger table has no room for text in its cells
 
 
@@ -62,13 +62,13 @@ def draw(figure: Figure) -> go.Figure:
 def specification(figure: Figure) -> Specification:
     """`figure` as the plain data of Plotly's JSON. TypeError for a kind that has no drawing.
 
-    `layout.meta.least` is the width in pixels below which a page should scroll, not squeeze.
+    `layout.meta.least`: the width in pixels below which a page should scroll instead of shrinking the figure.
     """
     raise TypeError(f"{type(figure).__name__} has no drawing; expected one of the kinds in meridian.figures.values")
 
 
 def _plain(text: object) -> str:
-    """Text as itself, not as Plotly's HTML; line breaks and tabs shown as such, so that a token stays on its line."""
+    """Text escaped from Plotly's HTML, with visible signs for line breaks and tabs, so that a token stays on its line."""
     shown = str(text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
     return html.escape(shown, quote=False)
 
@@ -146,7 +146,7 @@ def _(figure: HeatMap) -> Specification:
 
 
 def _hatched(figure: HeatMap) -> list[dict[str, Any]]:
-    """Below the table, a grey field with white strokes for each cell without a value, on which its word can be read."""
+    """For each cell without a value, a grey field with white strokes below the table, on which the cell's word is readable."""
     found = []
     for y, row in enumerate(figure.values):
         for x in (x for x, value in enumerate(row) if value is None):
@@ -160,7 +160,7 @@ def _hatched(figure: HeatMap) -> list[dict[str, Any]]:
 
 
 def _strokes(x: int, y: int) -> list[dict[str, float]]:
-    """The ends of parallel strokes across the cell at (x, y): where its two coordinates add up to the same."""
+    """The ends of parallel diagonal strokes across the cell at (x, y): on each stroke, x + y is constant."""
     sums = [2 * step / STROKES for step in range(1, STROKES)]
     ends = [(max(0.0, total - 1) - 0.5, min(1.0, total) - 0.5) for total in sums]
     return [{"x0": x + low, "y0": y + high, "x1": x + high, "y1": y + low} for low, high in ends]
@@ -261,7 +261,7 @@ def _row_hover(row: EstimateMark, level: float | None) -> str:
 
 
 def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[float, float]) -> Specification:
-    """`drawn` with labelled vertical lines; labels stay inside the axis, and alternate in height so as not to collide."""
+    """`drawn` with labelled vertical lines. Labels stay inside the axis and alternate in height, so that they do not collide."""
     layout = drawn["layout"]
     for place, (label, x) in enumerate(sorted(lines.items(), key=lambda item: item[1])):
         colour, share = colours.line(label), (x - ends[0]) / (ends[1] - ends[0])
@@ -279,7 +279,7 @@ def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[fl
 
 
 def _facets(figure: Forest) -> Specification:
-    """One small axis per row, its own quantity on its own scale: name and numbers above, the strip with its limits below."""
+    """One small axis per row, with the row's own scale: name and numbers above, the strip with its limits below."""
     n = len(figure.rows)
     drawn = _figure([], 30 + FACET * n, least=max((_facet_width(row) for row in figure.rows), default=0))
     for place, row in enumerate(figure.rows):
@@ -298,7 +298,7 @@ def _facets(figure: Forest) -> Specification:
 
 
 def _passing(row: EstimateMark, ends: tuple[float, float], axes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The side of the limits that passes, shaded, and the limits as dashed lines."""
+    """The passing side of the limits as a shade, and the limits as dashed lines."""
     if not row.limits:
         return []
     shade = {
@@ -309,7 +309,7 @@ def _passing(row: EstimateMark, ends: tuple[float, float], axes: Mapping[str, st
 
 
 def _facet_width(row: EstimateMark) -> int:
-    """Pixels that the name or the quantity and, beside it, the verdict or the estimate need."""
+    """The pixels that a facet's texts need: name or quantity, and beside it verdict or estimate."""
     left, right = max(len(row.label), len(row.unit)), max(len(row.verdict or ""), len(_estimate_text(row)))
     return LETTER * (left + right) + BESIDE
 
@@ -439,7 +439,7 @@ def _(figure: CircuitGraph) -> Specification:
 
 
 def _curve(edge: GraphEdge, places: Mapping[str, tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """A quadratic curve from sender to receiver; q, k and v bend differently so that they do not cover each other."""
+    """A quadratic curve from sender to receiver; q, k and v bend differently, so that they do not overlap."""
     (x0, y0), (x1, y1) = places[edge.sender], places[edge.receiver]
     bend = {"q": -0.22, "k": 0.0, "v": 0.22, None: 0.0}[edge.input]
     t = np.linspace(0, 1, 13)
@@ -459,7 +459,7 @@ def _edge(edge: GraphEdge, places: Mapping[str, tuple[float, float]], share: flo
 
 
 def _edge_hover(edges: Sequence[GraphEdge], places: Mapping[str, tuple[float, float]], unit: str) -> Trace:
-    """Invisible marks on the middle of each edge that say what it is."""
+    """Invisible marks at the middle of each edge, whose hover text describes the edge."""
     middles = [tuple(axis[6] for axis in _curve(edge, places)) for edge in edges]
     return {"type": "scatter", 
         "x": [x for x, _ in middles], "y": [y for _, y in middles], "mode": "markers", "showlegend": False, "hoverinfo": "text",

@@ -1,8 +1,8 @@
 """Figures for a paper: the values of `meridian.figures.values` drawn by matplotlib as SVG, PDF or PNG.
 
-The same figure gives the same bytes: no dates, no random identifiers, and the font that matplotlib brings. Text stays text
-(SVG: <text>, PDF: TrueType), so that it can be searched and edited. Colours are those of the report (`colours`); whatever they
-say is also said by a shape, a line style or a word.
+The same figure gives the same bytes: there are no dates and no random identifiers, and the font is matplotlib's own. Text stays
+text (SVG: <text>, PDF: TrueType), so that it can be searched and edited. Colours are those of the report (`colours`). A shape, a
+line style or a word always carries the same information as a colour.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from results_io import UserError
 Width = Literal["single", "double"]
 Theme = Literal["light", "dark"]
 THEMES: dict[str, dict[Any, Any]] = {"light": {}, "dark": DARK}
-WIDTHS = {"single": 3.3, "double": 6.9}  # inches: one and two columns of a two-column page
+WIDTHS = {"single": 3.3, "double": 6.9}  # inches, for one and two columns of a two-column page
 FORMATS = ("svg", "pdf", "png")
 NO_DATES = {
     "svg": {"Date": None},
@@ -60,9 +60,9 @@ SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
 
 
 def draw(figure: Figure, width: Width = "double", titled: bool = False, theme: Theme = "light") -> Canvas:
-    """`figure` at the width of one or two columns, its height by what it holds.
+    """`figure` at the width of one or two columns; its height follows from its content.
 
-    UserError for another width, TypeError for a kind of figure that this renderer does not know.
+    UserError for another width; TypeError for a kind of figure that this renderer does not know.
     """
     if width not in WIDTHS:
         raise UserError(f"width={width} is unknown; use {' or '.join(WIDTHS)}")
@@ -73,7 +73,7 @@ def draw(figure: Figure, width: Width = "double", titled: bool = False, theme: T
         if titled:
             canvas.suptitle(figure.title, fontsize=STYLE["axes.titlesize"], wrap=True)
         canvas.draw_without_rendering()
-        canvas.set_layout_engine("none")  # laid out once, so that all formats show the same
+        canvas.set_layout_engine("none")  # laid out only once, so that all formats are the same
         return canvas
 
 
@@ -95,7 +95,7 @@ def write(
     titled: bool = False,
     theme: Theme = "light",
 ) -> list[Path]:
-    """<folder>/<name>.<format> for each format, each replaced in one step. Raises as `draw` and `render`."""
+    """Write <folder>/<name>.<format> for each format, each replaced in one step. Raises as `draw` and `render` do."""
     canvas = draw(figure, width, titled, theme)
     paths = [folder / f"{figure.name}.{form}" for form in formats]
     for path, form in zip(paths, formats, strict=True):
@@ -153,7 +153,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
 
 
 def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
-    """Tick labels as they fit: long ones turned, and only some if there are many. Tokens are shown as they are."""
+    """Tick labels that fit: long ones are turned, and only some are shown if there are many. Tokens are shown unchanged."""
     across = [human(name) for name in figure.x] if figure.x_label == POSITION else list(figure.x)
     room = (width - 1.5) * POINTS / max(len(across), 1)
     longest = max((len(label) for label in across), default=1)
@@ -168,8 +168,8 @@ def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
 
 
 def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, text: Sequence[Sequence[str]], image: AxesImage) -> None:
-    """Words in the cells, shortened to fit, black or white by the brightness behind them."""
-    canvas.canvas.draw()  # lays the axes out, so that the room in a cell is known
+    """Words in the cells, shortened to fit, in black or white depending on the brightness behind them."""
+    canvas.canvas.draw()  # lays out the axes, so that the size of a cell is known
     room = axes.get_window_extent().width / canvas.dpi * POINTS / len(figure.x)
     fits = max(1, int(room / (0.68 * SMALLEST)))
     behind = image.to_rgba(np.array([[value or 0.0 for value in row] for row in figure.values]))
@@ -215,7 +215,7 @@ def _curves(figure: Curves, width: float) -> Canvas:
 
 
 def _numbers(values: Sequence[float | None]) -> np.ndarray:
-    """[x] with NaN for what is missing, which matplotlib leaves out."""
+    """The values [x], with NaN for missing ones, which matplotlib leaves out."""
     return np.array([np.nan if value is None else value for value in values], dtype=float)
 
 
@@ -243,7 +243,10 @@ def _distribution(figure: Distribution, width: float) -> Canvas:
 
 
 def bins(samples: Sequence[Sequence[float]]) -> np.ndarray:
-    """Common bin edges: as Freedman & Diaconis (1981) for the narrowest sample, 10 to 60 bins; one if all draws are equal."""
+    """Common bin edges by the rule of Freedman & Diaconis (1981) for the narrowest sample.
+
+    There are 10 to 60 bins, or one if all draws are equal.
+    """
     drawn = np.concatenate([np.asarray(draws, dtype=float) for draws in samples])
     low, high = float(drawn.min()), float(drawn.max())
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):

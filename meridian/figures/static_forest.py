@@ -15,15 +15,15 @@ from meridian.figures.static_panel import FAINT, ink, legend, panel, percent, ve
 from meridian.figures.values import EstimateMark, Forest
 
 LINE = 0.155  # inches
-OWN_LINE = 0.23  # where the limit's number stands above its line
-NARROW = 5.0  # inches: below, the unit has no room beside the numbers
+OWN_LINE = 0.23  # inches of a row that has its limit's number above its line
+NARROW = 5.0  # inches; in narrower figures the unit has no room beside the numbers
 MARGIN = 0.12  # of a row's own scale, on each side
 VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
-Line = EstimateMark | str  # a string: the heading of a group
+Line = EstimateMark | str  # a string is the heading of a group
 
 
 def draw(figure: Forest, width: float) -> Canvas:
-    """Rows by group, from the top. Markers and colours say the verdict; a row without an estimate says so in words."""
+    """Rows by group, from the top. Markers and colours show the verdict; a row without an estimate says so in words."""
     lines = with_headings(figure)
     height = 0.75 + (OWN_LINE if figure.own_scales else LINE) * len(lines) + 0.14 * len(figure.lines)
     canvas, axes = panel(width, height)
@@ -51,7 +51,7 @@ def draw(figure: Forest, width: float) -> Canvas:
 
 
 def with_headings(figure: Forest) -> list[Line]:
-    """The rows, those of one group together below the group's name, unless their labels begin with it."""
+    """The rows by group, below a heading with the group's name unless their labels begin with it."""
     groups = list(dict.fromkeys(row.group for row in figure.rows))
     lines: list[Line] = []
     for group in groups:
@@ -62,7 +62,7 @@ def with_headings(figure: Forest) -> list[Line]:
 
 
 def _own_scale(axes: Axes, place: int, row: EstimateMark, width: float) -> None:
-    """One row on its own axis: limits with their numbers, the wanted side shaded, the estimate in figures at the right."""
+    """One row on its own axis: limits with their numbers, the passing side shaded, and the estimate's numbers at the right."""
     start, end = axis_ends(row.shown or (0.0, 1.0), MARGIN)
 
     def at(value: float) -> float:
@@ -107,7 +107,7 @@ def in_figures(row: EstimateMark, with_unit: bool) -> str:
 
 
 def _estimate(axes: Axes, place: int, row: EstimateMark) -> None:
-    """Interval and marker by verdict; in words where there is no estimate."""
+    """Interval and marker by verdict; words if there is no estimate."""
     colour, marker = _style(row.verdict)
     if row.estimate is None:
         words = row.verdict if row.verdict in ("insufficient", "not run") else "no estimate"
@@ -125,7 +125,7 @@ def _style(verdict: str | None) -> tuple[str, str]:
 
 
 def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
-    """The verdicts that occur with an estimate, the vertical lines, and what the shade means."""
+    """Legend entries: the verdicts that occur with an estimate, the vertical lines, and the meaning of the shade."""
     handles: list[Line2D | Patch] = []
     for verdict in dict.fromkeys(row.verdict for row in figure.rows if row.verdict and row.estimate is not None):
         colour, marker = _style(verdict)

@@ -20,11 +20,11 @@ INPUTS: Mapping[str | None, Any] = {
     "k": ":",
     "v": "-",
     None: "-",
-}  # line style by which input of the receiver the edge enters
+}  # line style by the receiver's input that the edge enters
 INPUT_NAMES = {"q": "into queries", "k": "into keys", "v": "into values or logits"}
-THICKEST, THINNEST = 2.6, 0.15  # points, of the largest weight and of weight 0
+THICKEST, THINNEST = 2.6, 0.15  # points, for the largest weight and for weight 0
 LETTERS, ROOM = 5.5, 3.0  # points: the size of a disc's name, and the room beside it
-WIDE, NARROW = 0.66, 0.48  # width of a capital or digit, and of a small letter, in sizes of the letters
+WIDE, NARROW = 0.66, 0.48  # widths of a capital or digit and of a small letter, relative to the font size
 GROWTH = 420.0  # square points by which the largest disc exceeds the smallest, which holds the longest name
 FAINTEST = 0.35  # opacity of the smallest edge that is drawn
 LAYER_HEIGHT = 0.85  # inches
@@ -32,7 +32,7 @@ Places = Mapping[str, tuple[float, float]]
 
 
 def draw(figure: CircuitGraph, width: float) -> Canvas:
-    """Layers from the lowest up. A disc's area grows with |effect|, an edge's width with |weight|; colour says the sign.
+    """Layers from the bottom up. A disc's area grows with |effect|, an edge's width with |weight|; colour shows the sign.
 
     Discs and drawn edges are those of `layout`, as in the browser.
     """
@@ -60,7 +60,7 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
 
 
 def disc_areas(nodes: Iterable[GraphNode]) -> dict[str, float]:
-    """Square points (the square of a disc's diameter), linear in |effect| from the smallest disc, which holds every name."""
+    """{name: square of its disc's diameter, in square points}, linear in |effect| from the smallest disc, which fits any name."""
     shares = disc_shares(nodes)
     smallest = (LETTERS * max(map(_width, shares), default=0.0) + ROOM) ** 2
     return {name: smallest + GROWTH * share for name, share in shares.items()}
@@ -80,7 +80,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
 
 
 def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float, radii: Mapping[str, float]) -> None:
-    """An arrow between the discs of sender and receiver, dashed by input; bent so that q, k and v stay apart."""
+    """An arrow between the discs of sender and receiver; its dashes show the input, and it bends to keep q, k and v apart."""
     start, end = places[edge.sender], places[edge.receiver]
     bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input or "", 0.0)
     axes.add_patch(
@@ -94,14 +94,14 @@ def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float, radii: Map
             linewidth=THINNEST + (THICKEST - THINNEST) * share,
             linestyle=INPUTS[edge.input],
             color=colours.POSITIVE if edge.weight >= 0 else colours.NEGATIVE,
-            alpha=FAINTEST + (0.92 - FAINTEST) * share,  # the many small ones stay behind
+            alpha=FAINTEST + (0.92 - FAINTEST) * share,  # so that the many small edges stay in the background
             zorder=1 + share,
         )
     )
 
 
 def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> list[Line2D]:
-    """Roles, then what colour, width and line style of the edges say."""
+    """Legend entries: roles, then the meaning of the edges' colour, width and line style."""
     handles = [
         Line2D([], [], linestyle="none", marker="o", markersize=6, markerfacecolor=fill, markeredgecolor=colours.INK,
                markeredgewidth=0.6, label=role.replace("_", " "))

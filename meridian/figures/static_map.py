@@ -10,7 +10,7 @@ from meridian.figures import colours
 from meridian.figures.static_panel import ink, legend, panel
 from meridian.figures.values import OutputMap
 
-DOT, DISC = 5.0, 18.0  # points squared
+DOT, DISC = 5.0, 18.0  # square points
 
 
 def draw(figure: OutputMap, width: float) -> Canvas:

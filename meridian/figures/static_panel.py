@@ -14,12 +14,12 @@ from matplotlib.lines import Line2D
 from meridian.figures import colours
 
 POINTS = 72  # per inch
-DPI = 300  # of PNG: what journals ask for
-SMALLEST = 5.0  # points: text inside cells is shortened rather than set smaller
-TALLEST = 9.0  # inches: a page
-KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points: of a legend's line with its space, and of a letter in it
+DPI = 300  # of PNG, as journals require
+SMALLEST = 5.0  # points; text inside cells is shortened rather than made smaller
+TALLEST = 9.0  # inches, for one page
+KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points of a legend's line with its space, and of a letter in it
 STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
+    "font.family": "DejaVu Sans",  # comes with matplotlib, so it is the same everywhere
     "font.size": 7,
     "axes.labelsize": 7,
     "axes.titlesize": 8,
@@ -37,11 +37,11 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.4,
     "svg.fonttype": "none",
-    "svg.hashsalt": "meridian",  # in place of a random one
+    "svg.hashsalt": "meridian",  # instead of a random salt
     "pdf.fonttype": 42,
-    "text.parse_math": False,  # a token with dollar signs is no formula
+    "text.parse_math": False,  # a token with dollar signs is not a formula
 }
-DARK: dict[Any, Any] = {  # over STYLE, for slides and dark pages
+DARK: dict[Any, Any] = {  # overrides STYLE, for slides and dark pages
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#14181d"),
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e8eaed"),
 }
@@ -56,7 +56,7 @@ def panel(width: float, height: float) -> tuple[Canvas, Axes]:
 
 
 def legend(canvas: Canvas, handles: Sequence[Artist], width: float, title: str | None = None) -> None:
-    """Below the panel, in as many columns as the longest label leaves room for. Nothing without handles."""
+    """Put a legend below the panel, with as many columns as the longest label allows. Does nothing without handles."""
     if not handles:
         return
     longest = max(len(str(handle.get_label())) for handle in handles)
@@ -83,7 +83,7 @@ def percent(level: float) -> str:
 
 
 def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
-    """Named vertical lines and what the legend says of them."""
+    """Draw named vertical lines and return their legend entries."""
     handles = []
     for place, (label, value) in enumerate(lines.items()):
         colour = found if (found := colours.line(label)) != colours.INK else ink()

@@ -1,4 +1,4 @@
-"""Causal traces and patched sites: what restoring one layer at one position gives back."""
+"""Causal traces and patched sites: how much restoring one layer at one position recovers."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def _patched(data: Any) -> Iterator[HeatMap]:
 
 
 def _site_map(tables: Mapping[str, list[list[float]]], site: str, **figure: Any) -> HeatMap:
-    """The table [layer][position] of one site. `figure` are the other fields of `HeatMap`.
+    """The table [layer][position] of one site. `figure`: the other fields of `HeatMap`.
 
-    All three sites share one colour scale, symmetric about 0: what is small beside the others has to look small.
+    All three sites share one colour scale, symmetric about 0, so that small effects look small beside larger ones.
     """
     most = max(abs(value) for each in SITES for row in tables[each] for value in row)
     return HeatMap(

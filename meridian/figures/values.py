@@ -1,7 +1,7 @@
-"""What a figure shows, apart from how it is drawn: values that every renderer (browser, paper, tracker, notebook) reads.
+"""The content of figures, independent of how they are drawn; every renderer (browser, paper, tracker, notebook) reads it.
 
-All numbers are plain floats; a missing one is None and is drawn as a gap, never as zero. Every figure carries a `name` (its
-file's), a `title`, and a `caption` that says what one sees, in which unit, on how many prompts and from which numbered results.
+All numbers are plain floats. A missing number is None and is drawn as a gap, never as zero. Every figure has a `name` (of its
+file), a `title`, and a `caption` that says what is shown, in which unit, on how many prompts and from which numbered results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Cells = tuple[tuple[float | None, ...], ...]  # [y][x]
 
 @dataclass(frozen=True)
 class EstimateMark:
-    """An estimate with its interval, None where there is none."""
+    """An estimate with its interval; values that do not exist are None."""
 
     label: str
     estimate: float | None
@@ -22,24 +22,24 @@ class EstimateMark:
     high: float | None = None
     verdict: str | None = None  # pass, fail, inconclusive, insufficient, not run
     group: str = ""
-    above: float | None = None  # what the row's own quantity has to exceed, None if it has no such limit
-    below: float | None = None  # what it has to stay under
+    above: float | None = None  # the row's quantity must exceed this; None if it has no such limit
+    below: float | None = None  # it must stay below this
     unit: str = ""
 
     @property
     def limits(self) -> tuple[float, ...]:
-        """Where its own limits stand, none to two of them."""
+        """Its own limits: none, one or two values."""
         return tuple(limit for limit in (self.above, self.below) if limit is not None)
 
     @property
     def shown(self) -> tuple[float, ...]:
-        """All that an axis of its own has to hold: estimate, ends of the interval, limits, as far as they are there."""
+        """All values that its own axis must include: estimate, ends of the interval and limits, as far as they exist."""
         return tuple(v for v in (self.estimate, self.low, self.high, self.above, self.below) if v is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """What all figures have."""
+    """The fields that all figures have."""
 
     name: str
     title: str
@@ -56,36 +56,36 @@ class HeatMap(Figure):
     y: tuple[str, ...]
     values: Cells
     unit: str
-    low: Cells | None = None  # of the interval of each cell
+    low: Cells | None = None  # lower end of each cell's interval
     high: Cells | None = None
-    level: float | None = None  # of these intervals, 0.95
-    text: tuple[tuple[str, ...], ...] | None = None  # in the cells, such as tokens
-    diverging: bool = True  # colours are symmetric about 0
-    marked: tuple[tuple[int, int], ...] = ()  # (y, x) of cells with a frame, such as the circuit's heads
+    level: float | None = None  # of these intervals, such as 0.95
+    text: tuple[tuple[str, ...], ...] | None = None  # shown in the cells, such as tokens
+    diverging: bool = True  # whether colours are symmetric about 0
+    marked: tuple[tuple[int, int], ...] = ()  # (y, x) of framed cells, such as the circuit's heads
     limits: tuple[float, float] | None = None  # of the colour scale
     upwards: bool = (
-        False  # the first row stands at the bottom: layers, through which the stream flows up in every figure
+        False  # whether the first row is at the bottom, as for layers: the stream flows upwards in every figure
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Forest(Figure):
-    """Estimates with intervals below each other.
+    """Estimates with intervals, one below the other.
 
-    With `own_scales` the rows are different quantities: each is drawn on an axis of its own, with its limits (`above`,
-    `below` of its row), and only its place relative to them can be compared between rows.
+    With `own_scales`, the rows are different quantities. Each is drawn on its own axis with its own limits (`above` and `below`
+    of the row), and only its position relative to these limits can be compared between rows.
     """
 
     x_label: str
     rows: tuple[EstimateMark, ...]
-    lines: Mapping[str, float] = field(default_factory=dict)  # label: where a vertical line stands, such as a threshold
+    lines: Mapping[str, float] = field(default_factory=dict)  # label: position of a vertical line, such as a threshold
     level: float | None = None
     own_scales: bool = False
 
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: y over the x of its figure, with a band."""
+    """One curve: y against the x of its figure, with a band."""
 
     label: str
     y: tuple[float | None, ...]
@@ -106,7 +106,7 @@ class Curves(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution(Figure):
-    """Samples (bootstrap draws, a null distribution) as histograms, and where estimates and thresholds stand."""
+    """Samples (bootstrap draws, a null distribution) as histograms, with the positions of estimates and thresholds."""
 
     x_label: str
     samples: Mapping[str, tuple[float, ...]]  # label: draws
@@ -118,7 +118,7 @@ class GraphNode:
     """A head (or embedding, logits) of a circuit."""
 
     name: str  # "L2H1"
-    layer: int  # -1 the embedding, n_layers the logits
+    layer: int  # -1 for the embedding, n_layers for the logits
     role: str
     effect: float | None = None  # in the unit of the graph
 
@@ -130,13 +130,13 @@ class GraphEdge:
     sender: str
     receiver: str
     weight: float
-    input: str | None = None  # q, k or v; None: the logits
+    input: str | None = None  # q, k or v; None for the logits
     low: float | None = None
     high: float | None = None
 
     @property
     def uncertain(self) -> bool:
-        """True if its interval holds 0: its sign is not known."""
+        """True if its interval contains 0, so that its sign is not known."""
         return self.low is not None and self.high is not None and self.low <= 0 <= self.high
 
 
@@ -152,7 +152,7 @@ class CircuitGraph(Figure):
 
 @dataclass(frozen=True)
 class MapArrow:
-    """Where a framing moves the centre of a map: from (x0, y0) to (x1, y1)."""
+    """The movement of a map's centre by a framing, from (x0, y0) to (x1, y1)."""
 
     label: str
     x0: float

@@ -1,4 +1,4 @@
-"""report.html: one run to read and to share, a single file that needs no network."""
+"""report.html: one run as a single file to read and share; it needs no network."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DRAWN_BY = (
     "meridian/**/*.py",
     *(f"meridian/report/*.{kind}" for kind in ("j2", "css", "js")),
     "calibrations/**/*.py",
-    "circuits/tasks/**/*.py",  # which give the text of the prompts
+    "circuits/tasks/**/*.py",  # these give the text of the prompts
     "results_io.py",
 )
 STYLES = ("style.css", "explore.css")
@@ -48,7 +48,7 @@ SCRIPTS = (
     *("page.js", "sources.js", "heads.js", "figures.js", "graph.js", "attention.js", "tables.js", "prompts.js"),
     *("address.js", "start.js"),
 )
-DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures the page's own script draws, not the library
+DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures are drawn by the page's own script instead of Plotly
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
@@ -57,8 +57,8 @@ VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 def write(run: RunFolder, folder: str | Path | None = None) -> Path:
     """Write report.html into `folder` (beside certificate.json if None) in one step, and return its path.
 
-    The same results give the same bytes. A report that was made from the same results by the same code, and that nobody
-    has edited, is not drawn again. UserError if a result cannot be read.
+    The same results give the same bytes. An unedited report that the same code made from the same results is not drawn again.
+    UserError if a result cannot be read.
     """
     path = Path(folder or run.path) / NAME
     if not path.is_file() or not is_current(path.read_text(encoding="utf-8", errors="replace"), run):
@@ -67,13 +67,13 @@ def write(run: RunFolder, folder: str | Path | None = None) -> Path:
 
 
 def is_current(text: str, run: RunFolder) -> bool:
-    """True if `text` is the report of `run` to the letter: its seal is that of its text and of what it is made from."""
+    """True if `text` is exactly the report of `run`: its seal matches its text and the files that it is made from."""
     found = SEAL.search(text, 0, 2000)
     return found is not None and found[1] == _seal(SEAL.sub(UNSEALED, text, count=1), run)
 
 
 def made_from(run: RunFolder) -> dict[str, str]:
-    """{file: SHA-256} of all that a report depends on: results of the run and of suites, the code and pages that draw them."""
+    """{file: SHA-256} of everything a report depends on: results of the run and of suites, and the code that draws them."""
     results = {path.name: path for path in run.path.glob("*.json")}
     suites = {
         f"{place} suites/{path.name}": path
@@ -90,14 +90,14 @@ def made_from(run: RunFolder) -> dict[str, str]:
 
 
 def _seal(text: str, run: RunFolder) -> str:
-    """SHA-256 over what a report was made from and over its text without the seal."""
+    """SHA-256 over the files that a report was made from and over its text without the seal."""
     return results_io.sha256({"made_from": made_from(run), "text": results_io.sha256(text.encode())})
 
 
 def render(run: RunFolder) -> str:
-    """The report as HTML: certificate, figures by section with their numbers as tables, and what it was all made from.
+    """The report as HTML: certificate, figures by section with their numbers as tables, and the provenance.
 
-    Its head holds the seal that `is_current` reads.
+    Its head has the seal that `is_current` checks.
     """
     drawn = figures.by_section(run)
     specifications = {
@@ -108,7 +108,7 @@ def render(run: RunFolder) -> str:
     }
     measured = head_facts.methods(run, drawn["heads"])
     graph = drawn["circuit"]["circuit"]
-    assert isinstance(graph, CircuitGraph)  # the one figure of its section
+    assert isinstance(graph, CircuitGraph)  # the only figure of its section
     suites = [
         (name, document["data"]["mode"], suite)
         for document in run.suites.values()
@@ -137,7 +137,7 @@ def render(run: RunFolder) -> str:
 
 
 def style() -> str:
-    """The look of the report, as CSS."""
+    """The report's CSS."""
     return "".join(map(_text, STYLES))
 
 
@@ -145,7 +145,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
     """The templates' environment; mentions of `heads` become links that open them."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
-        autoescape=True,  # names of models and tokens of prompts are anybody's text
+        autoescape=True,  # names of models and tokens of prompts are untrusted text
         finalize=lambda value: shown_text.visible(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -164,7 +164,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
 
 
 def with_heads(text: object, known: frozenset[str]) -> Markup:
-    """`text` escaped, every mention of a known head a link that opens the head."""
+    """`text` escaped, with every mention of a known head as a link that opens the head."""
     return Markup(head_facts.HEAD.sub(lambda found: _head_link(found[0], known), str(escape(text))))
 
 
@@ -173,17 +173,17 @@ def _head_link(name: str, known: frozenset[str]) -> str:
 
 
 def script(names: Sequence[str]) -> str:
-    """A page's script: its files in order, in one scope of their own."""
+    """A page's script: its files in order, in one scope."""
     return '"use strict";\n(() => {\n' + "".join(map(_text, names)) + "})();"
 
 
 def shown(token: str) -> str:
-    """A token with its white space and control characters made visible; the rest is left to the template to escape."""
+    """A token with its white space and control characters made visible; the template escapes the rest."""
     return "".join(VISIBLE.get(c, c if c.isprintable() else f"\\u{ord(c):04x}") for c in token)
 
 
 def mark(verdict: str) -> str:
-    """The sign of a verdict, which says the same without colour."""
+    """The sign of a verdict, which carries the same information without colour."""
     return colours.MARKS.get(verdict, "–")
 
 

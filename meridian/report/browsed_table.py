@@ -1,4 +1,4 @@
-"""A table of results that a reader sorts and filters: rows with the worst first, every number with the field it stands in."""
+"""A table of results that readers can sort and filter. The worst rows come first, and every number has its source field."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from meridian.report.sources import FieldSource
 from result_types import StoredValue
 
 Number = float | int | None
-DECIMALS = 8  # of a stored number that are not rounding
+DECIMALS = 8  # decimals of a stored number beyond which there is only rounding
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """What a cell says, the number that it is sorted by (None: by its text), and where that stands. `note` is set below it."""
+    """A cell: its text, the number to sort by (None: sort by text), and the source of that number. `note` appears below it."""
 
     text: str
     value: Number = None
     source: FieldSource | None = None
     note: str = ""
-    verdict: bool = False  # of a cell that has a verdict's sign before it
+    verdict: bool = False  # whether the text is a verdict, to be shown with its sign
 
 
 @dataclass(frozen=True)
 class BrowsedTable:
-    """Rows under `columns`, from the worst; `filters` are the columns whose words a reader may choose one of."""
+    """Rows under `columns`, the worst first. `filters`: the columns that readers can filter by one of their words."""
 
     name: str
     title: str
@@ -35,13 +35,13 @@ class BrowsedTable:
     filters: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """ValueError for a row of another width, or a filter that is no column."""
+        """ValueError if a row has the wrong width, or a filter is not a column."""
         if any(len(row) != len(self.columns) for row in self.rows) or not set(self.filters) <= set(self.columns):
             raise ValueError(f"the table {self.name} has rows or filters that do not fit {self.columns}; mend them")
 
 
 def estimate(record: StoredValue, source: FieldSource) -> TableCell:
-    """The value of a record with its interval: "0.12 [0.08, 0.16]"; its status in words where it has none."""
+    """The value of a record with its interval, "0.12 [0.08, 0.16]"; without a value, its status in words."""
     value, ci = record["value"], record["ci"]
     if value is None:
         return TableCell(record["status"].replace("_", " "), note=record["reason"])
@@ -49,12 +49,12 @@ def estimate(record: StoredValue, source: FieldSource) -> TableCell:
 
 
 def plain(value: Number, source: FieldSource | None = None) -> TableCell:
-    """A number alone, counts in full; a dash for a missing one."""
+    """A number without an interval, with integers in full; a dash if it is missing."""
     if value is None:
         return TableCell("–")
     return TableCell(str(value) if isinstance(value, int) else _shown(value), value, source)
 
 
 def _shown(value: float) -> str:
-    """Three digits; what rounding alone keeps from 0 is 0."""
+    """Three digits; a value that differs from 0 only by rounding is 0."""
     return three_digits(round(value, DECIMALS) + 0.0)

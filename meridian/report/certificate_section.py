@@ -1,4 +1,4 @@
-"""The certificate in words: the tier, what blocks the next one, what the claim leaves out, every verdict with its reason."""
+"""The certificate in words: the tier, what blocks the next one, what the claim leaves out, and every verdict with its reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from meridian.report import first_screen
 from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
-MEANING = {  # what each tier says, by its name without the recipe and what is said of labels
+MEANING = {  # what each tier means, by its name without the recipe and without the addition about labels
     "proposed": "The claim is made; the evidence for a circuit is not there yet.",
     "lead": "It beats random circuits of its shape. More is not shown.",
     "supported": "Under this recipe and under resample it is faithful and leaves little out; it beats a naive choice of "
@@ -29,12 +29,12 @@ MEANING = {  # what each tier says, by its name without the recipe and what is s
     "certified": "It is also specific, stable and without an idle head, and held-out prompts say the same.",
 }
 OTHER_RULES = "It was not reached under released rules, so it cannot be compared with other tiers."
-SEVERITY = ("fail", "inconclusive", "insufficient", "not run")  # in the order in which a reader should see them
-FIRST_BLOCKERS = 6  # on the first screen; all stand with their reasons below
-FIRST_GROUPS = 5  # of each table; the others are there to be opened
+SEVERITY = ("fail", "inconclusive", "insufficient", "not run")  # in the order in which readers should see them
+FIRST_BLOCKERS = 6  # on the first screen; all are listed with their reasons below
+FIRST_GROUPS = 5  # of each table; the others can be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
-OF_NO_GROUP = re.compile(r"\bwithout nothing\b")  # the empty group of heads: circuit and model as they are
+OF_NO_GROUP = re.compile(r"\bwithout nothing\b")  # the empty group of heads: the intact circuit and model
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Line:
     name: str
     metric: MetricRow
     quantity: str = ""
-    field: str = ""  # of its record in certificate.json
+    field: str = ""  # its record's field in certificate.json
 
     def source(self, name: str, made: str = "") -> FieldSource:
-        """Where a number of the record stands."""
+        """The source of a number of the record."""
         return of_certificate(f"{self.field}.{name}", made)
 
 
 @dataclass(frozen=True)
 class Blocker:
-    """A gate that keeps a tier from being reached."""
+    """A gate that blocks a tier."""
 
     name: str
     verdict: str
@@ -76,12 +76,13 @@ class Blocker:
 
 
 def view(run: RunFolder) -> dict[str, Any]:
-    """What fills the certificate in the page's template.
+    """The values for the certificate's part of the page's template. Some of them:
 
-    `lines` and `others` are the metrics that the table shows and those that gate no tier; `open_lines` those of the table that
-    did not pass; `about` is (ID, metric, published rule, how the interval was made, p, verdict on the held-out prompts, page
-    of the documentation) of every metric; `recipes` is (recipe, faithfulness, its interval, faithfulness above the floor);
-    `groups` are what the claim leaves out.
+    - `lines`: the metrics in the table; `open_lines`: those that did not pass; `others`: metrics that gate no tier;
+    - `about`: (ID, metric, published rule, method of the interval, p, verdict on the held-out prompts, page of the documentation)
+      for every metric;
+    - `recipes`: (recipe, faithfulness, its interval, faithfulness above the floor);
+    - `groups`: what the claim leaves out.
     """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
@@ -122,21 +123,21 @@ def view(run: RunFolder) -> dict[str, Any]:
 
 
 def meaning(tier_name: str) -> str:
-    """What a tier says: "supported under zero" as every "supported"; empty for a name that the rules do not have."""
+    """What a tier means; "supported under zero" counts as "supported". Empty for a name that the rules do not have."""
     return MEANING.get(re.split(" under |, ", tier_name)[0], "")
 
 
 def words(reason: str) -> str:
     """A reason in words: `not_faithful: ...` becomes `not faithful: ...`, `n_prompts: ...` becomes `too few prompts: ...`.
 
-    Metrics and tasks that it names lose their underscores, and "without nothing" says what it means.
+    Metrics and tasks in it lose their underscores, and "without nothing" is replaced by its meaning.
     """
     said = CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
     return in_sentence(OF_NO_GROUP.sub("with every claimed head in place", said))
 
 
 def gate_name(metric: str, titles: Mapping[str, str]) -> str:
-    """C12.convergent_validity as "C12 convergent validity"; with two gates in one calibration, which of them."""
+    """C12.convergent_validity as "C12 convergent validity"; if a calibration has two gates, the name says which."""
     identifier, _, short = metric.partition(".")
     short, title = short.replace("_", " "), titles.get(identifier, "")
     return f"{identifier} {short}" if short == title or not title else f"{identifier} {title}: {short}"
@@ -158,14 +159,14 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
 
 
 def _absent(run: RunFolder) -> tuple[Blocker, ...]:
-    """Why a model that is not shown to do the task has no tier."""
+    """The blocker of a run without a tier, whose model is not shown to do the task."""
     metrics = [metric for metric in run.rows[0].metrics if metric.metric == BEHAVIOUR]
     gates = [{**asdict(metric), "reason": metric.why, "split": "evaluation"} for metric in metrics]
     return _blockers(gates, {"P": run.rows[0].title})
 
 
 def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
-    """The metrics that the table shows, or the others. A calibration that was not run has one line in the table."""
+    """The metrics in the table if `chief`, else the others. A calibration that was not run has one line in the table."""
     if not row.metrics:
         return [Line(row.id, row.title, MetricRow(row.id, row.verdict))] if chief else []
     document, titles = run.calibration(row.id), {row.id: row.title}
@@ -183,7 +184,7 @@ def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
 
 
 def _field(run: RunFolder, row: CertificateRow, place: int) -> str:
-    """Where the record at this place of a row stands in certificate.json: the preconditions are the first of `rows`."""
+    """The field in certificate.json of the record at this place of a row. The first row of the run is the preconditions."""
     at = [one.id for one in run.rows].index(row.id)
     return f"preconditions[{place}]" if at == 0 else f"rows[{at - 1}].records[{place}]"
 
@@ -204,7 +205,7 @@ def _about(run: RunFolder, row: CertificateRow) -> Iterator[tuple[str, ...]]:
 
 
 def _plain_headline(run: RunFolder) -> dict[str, str]:
-    """What a certificate without a headline (of an older version) is about."""
+    """The headline for a certificate of an older version, which has none."""
     subject = run.certificate["subject"]
     split = run.require("01")["data"]["split"]
     data = f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts"
@@ -226,7 +227,7 @@ def _recipes(run: RunFolder) -> list[tuple[str, str, str, str]]:
 
 
 def _recipe_sources(run: RunFolder) -> list[dict[str, FieldSource]]:
-    """Where the numbers of each of `_recipes` stand."""
+    """The sources of the numbers of each of `_recipes`."""
     name, at = file_of(run, "P") or "", _record_field(run, "P.faithfulness")
     drawn = FieldSource(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
     table = run.companions("P.faithfulness").get("by_method", {})
@@ -243,7 +244,7 @@ def _recipe_sources(run: RunFolder) -> list[dict[str, FieldSource]]:
 
 
 def _record_field(run: RunFolder, metric: str) -> str:
-    """Where the record of one of P's metrics stands in its result."""
+    """The field of a metric's record in the result of P."""
     document = run.calibration("P")
     records = [] if document is None else document["records"]
     return f"records[{next((place for place, record in enumerate(records) if record['metric'] == metric), 0)}]"

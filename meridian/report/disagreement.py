@@ -1,4 +1,4 @@
-"""Where methods disagree about a head: outside the claim and yet large in one, or claimed and yet near zero in one."""
+"""Heads about which methods disagree: outside the claim but large by one method, or claimed but near zero by one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from meridian.report.head_facts import Method
 from meridian.run_folder import RunFolder
 
 COMPARED = ("02.noising", "02.denoising", "21.effect", "08.effect", "03.attribution")
-FIRST_HEADS = 8  # of each table; the others are there to be opened
-QUARTER = 4  # a head is large where it is in the first quarter by size, near zero in the last
+FIRST_HEADS = 8  # of each table; the others can be opened
+QUARTER = 4  # a head is large in the first quarter by size, and near zero in the last
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one method says of a head; `odd` if it is this value that speaks against the claim."""
+    """One method's value for a head. `odd`: whether this value contradicts the claim."""
 
-    place: int  # of the method among those compared
+    place: int  # index of the method among those compared
     value: float | None
     low: float | None
     high: float | None
@@ -30,11 +30,11 @@ class Opinion:
 
 @dataclass(frozen=True)
 class DisputedHead:
-    """A head about which the methods differ, what each says, and the worst group of the gates that it belongs to."""
+    """A head about which the methods differ, each method's value, and the worst group that the head belongs to."""
 
     head: str
     index: int
-    role: str  # empty: outside the claim
+    role: str  # empty for a head outside the claim
     opinions: tuple[Opinion, ...]
     group: str
     group_field: str
@@ -42,7 +42,7 @@ class DisputedHead:
 
 @dataclass(frozen=True)
 class Disagreement:
-    """`methods` in the order of every head's opinions; heads outside by their best rank, claimed heads by their worst."""
+    """`methods` are in the order of each head's opinions. Outside heads are sorted by best rank, claimed heads by worst."""
 
     methods: tuple[Method, ...]
     outside: tuple[DisputedHead, ...]
@@ -55,10 +55,10 @@ class Disagreement:
 
 
 def of(run: RunFolder, measured: Sequence[Method]) -> Disagreement:
-    """Outside heads in the first quarter of any method, and claimed heads near zero in one.
+    """Outside heads that are in the first quarter by any method, and claimed heads that are near zero by any method.
 
-    Near zero: in the last quarter by size, or an interval that holds 0. A method without a value for a head says nothing of
-    it.
+    Near zero means in the last quarter by size, or with an interval that contains 0. Methods without a value for a head are
+    ignored for it.
     """
     compared = sorted((one for one in measured if one.key in COMPARED), key=lambda one: COMPARED.index(one.key))
     evidence = run.evidence
@@ -92,7 +92,7 @@ def _opinion(place: int, method: Method, index: int, claimed: bool) -> Opinion:
 
 
 def _worst_group(run: RunFolder, pair: tuple[int, int]) -> tuple[str, str]:
-    """The group nearest to its limit, or furthest above it, that holds the head, in words; and its field."""
+    """(the first of the certificate's worst groups that contains the head, in words; its field)."""
     groups = WorstGroups.read(run.certificate)
     for place, group in enumerate(groups.claimed):
         if pair in group.heads:

@@ -1,4 +1,4 @@
-"""The page of a series of drift: its alarms, its tests and its curves, from the manifests alone, which are public."""
+"""The page of a drift series: its alarms, tests and curves, made only from the manifests, which are public."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from result_types import DriftAlarm, DriftManifest, ManifestRow
 from results_io import UserError
 from suites.drift import analysis
 
-Manifests = Mapping[str, DriftManifest]  # by file, from the earliest snapshot
+Manifests = Mapping[str, DriftManifest]  # {file: manifest}, the earliest snapshot first
 
 
 def of(folder: Path, title: str) -> FolderPage:

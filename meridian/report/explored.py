@@ -1,4 +1,4 @@
-"""What the report's script reads: heads, graph, attention and prompts of a run as one JSON, safe inside a script element."""
+"""Data for the report's script: heads, graph, attention and prompts of a run as JSON that is safe inside a script element."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from meridian.report.prompt_table import rounded
 from meridian.report.sources import file_of
 from meridian.run_folder import RunFolder
 
-THOUSAND = 1000  # attention is stored to three decimals: as a whole number it takes a third of the room
-ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # no text ends the script element, or begins a comment in it
+THOUSAND = 1000  # attention has three decimals; as a whole number it takes a third of the space
+ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # no text can end the script element or begin a comment
 
 
 def of(run: RunFolder, measured: Sequence[Method], graph: CircuitGraph) -> dict[str, Any]:
-    """All that the page's script shows on demand.
+    """All data that the page's script shows on demand.
 
-    `heads` are the model's, in the order of every column; `files` the digest of each result by name.
+    `heads`: the model's heads, in the order of every column. `files`: {name of a result: its digest}.
     """
     return {
         "heads": [head_name(head) for head in run.evidence.heads],
@@ -41,7 +41,7 @@ def of(run: RunFolder, measured: Sequence[Method], graph: CircuitGraph) -> dict[
 
 
 def as_json(data: Mapping[str, Any]) -> str:
-    """`data` as JSON that a script element may hold, whatever its strings say. ValueError for a number that is not finite."""
+    """`data` as JSON that is safe inside a script element, whatever its strings are. ValueError for a non-finite number."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     for character, escape in ESCAPED.items():
         text = text.replace(character, escape)
@@ -56,7 +56,7 @@ def _columns(method: Method) -> dict[str, Any]:
 
 
 def _graph(run: RunFolder, graph: CircuitGraph) -> dict[str, Any]:
-    """Nodes with their places, discs and fills; edges with shares of the largest, from the smallest."""
+    """Nodes with their positions, discs and fills; edges with their share of the largest, smallest first."""
     places, shares, fills = place_nodes(graph), disc_shares(graph.nodes), colours.role_fills(graph.nodes)
     largest = max((abs(edge.weight) for edge in graph.edges), default=0.0) or 1.0
     return {
@@ -95,7 +95,7 @@ def _graph(run: RunFolder, graph: CircuitGraph) -> dict[str, Any]:
 
 
 def _attention(run: RunFolder) -> dict[str, Any]:
-    """Tokens of the example prompts, the names of their positions, and every head's pattern up to each query, in thousandths."""
+    """Tokens and position names of the example prompts, and every head's pattern up to each query, in thousandths."""
     data = run.data(ATTENTION) or {}
     stored: Sequence[Any] = data.get("examples") or ()
     shown = run.require("01")["data"].get("examples") or ()
@@ -120,7 +120,7 @@ def _attention(run: RunFolder) -> dict[str, Any]:
 
 
 def _thousandths(patterns: Sequence[Sequence[Sequence[float]]]) -> list[list[list[int]]]:
-    """Patterns [head][query][key] up to each query."""
+    """Patterns [head][query][key] in thousandths, with the keys up to each query only."""
     return [
         [[round(THOUSAND * weight) for weight in row[: query + 1]] for query, row in enumerate(pattern)]
         for pattern in patterns

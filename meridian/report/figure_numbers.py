@@ -1,4 +1,4 @@
-"""The numbers behind a figure as a table: what a reader without a mouse, or without JavaScript, reads."""
+"""The numbers behind a figure as a table, for readers without a mouse or without JavaScript."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class NumberTable:
-    """Header and rows of text; the first cell of a row is its name."""
+    """A header and rows of text; the first cell of a row is the row's name."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

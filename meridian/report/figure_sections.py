@@ -1,4 +1,4 @@
-"""The sections of the report between the certificate and the record: which figures, and a sentence where one is missing."""
+"""The report's sections between certificate and record: their figures, and a sentence for each one that is missing."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class FigureWithNumbers:
 
     @property
     def label(self) -> str:
-        """What a screen reader says in the figure's place."""
+        """The text that a screen reader reads instead of the figure."""
         return f"{self.figure.title}. {self.figure.caption}"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: `grid` sets its figures side by side.
+    """A part of the page. `grid`: whether its figures are side by side.
 
-    `lacks` says, for a run and its figures, what is missing and why; `figures` and `missing` fill the page's template. Of a
-    section with `leading` figures the others are shown one at a time.
+    `lacks(run, figures)` gives sentences about what is missing and why. `figures` and `missing` fill the page's template. In a
+    section with `leading` figures, the others are shown one at a time.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Section:
 
     @property
     def first(self) -> tuple[FigureWithNumbers, ...]:
-        """The figures that are always drawn: all, or the leading ones, in their place as many others if none was measured."""
+        """The figures that are always drawn: all or, with `leading`, the leading ones; if there are none, as many others."""
         found = tuple(shown for shown in self.figures if shown.figure.name in self.leading)
         return found or self.figures[: len(self.leading) or None]
 
     @property
     def others(self) -> tuple[FigureWithNumbers, ...]:
-        """The figures among which a reader chooses."""
+        """The figures from which readers choose one at a time."""
         return tuple(shown for shown in self.figures if shown not in self.first)
 
 
@@ -137,7 +137,7 @@ def _no_patterns(run: RunFolder, found: Figures) -> list[str]:
 
 
 def _no_distribution(run: RunFolder, found: Figures) -> list[str]:
-    """Calibrations that judged nothing, with their reason."""
+    """Sentences about calibrations that judged nothing, with their reasons."""
     missing = []
     for source in distributions.SOURCES:
         if f"distribution_{source.name}" in found:
@@ -155,7 +155,7 @@ def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
 
 
 def _complete(run: RunFolder, found: Figures) -> list[str]:
-    """Of a section that has no figures, or says itself what is missing."""
+    """No sentences, for a section that has no figures or describes what is missing itself."""
     return []
 
 

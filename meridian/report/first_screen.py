@@ -1,4 +1,4 @@
-"""What a reader sees first: one annotated prompt, why the tier is what it is in a sentence, and what blocks the next one."""
+"""The first screen: an annotated prompt, one sentence that explains the tier, and what blocks the next tier."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from meridian.figures.names import human
 from meridian.report.sources import FieldSource, file_of
 from meridian.run_folder import RunFolder
 
-ASKED = {  # what a gate asks for: the end of "it is not shown that ..."
+ASKED = {  # what each gate requires, as the end of "it is not shown that ..."
     "P.behaviour": "the model does the task",
     "P.denominator": "there is an effect large enough to be shared out among heads",
     "P.faithfulness": "the circuit alone keeps most of the effect",
@@ -50,7 +50,7 @@ FAITHFUL = "P.faithfulness"
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the annotated prompt, with the names of the positions that stand there."""
+    """A token of the annotated prompt, with the names of its positions."""
 
     text: str
     names: str
@@ -58,7 +58,7 @@ class Token:
 
 @dataclass(frozen=True)
 class AnnotatedPrompt:
-    """The first prompt that 01 shows, its answer and foil with their probabilities (None where not stored), and its D."""
+    """The first example prompt of 01, its answer and foil with their probabilities (None if not stored), and its D."""
 
     tokens: tuple[Token, ...]
     answer: str
@@ -71,12 +71,12 @@ class AnnotatedPrompt:
     file: str
 
     def source(self, field: str) -> FieldSource:
-        """Where a number of the prompt stands; the examples of 01 are its first rows."""
+        """The source of a number of the prompt; the examples of 01 are its first rows."""
         return FieldSource(self.file, f"data.{field}[0]")
 
 
 def prompt(run: RunFolder) -> AnnotatedPrompt | None:
-    """The annotated prompt; None of a result that stored no example."""
+    """The annotated prompt; None if 01 stored no example."""
     data = run.require("01")["data"]
     if not data.get("examples"):
         return None
@@ -106,9 +106,9 @@ def _first(data: Mapping[str, Any], field: str) -> float | None:
 
 
 def why(run: RunFolder, rest: str = " below") -> str:
-    """One plain sentence: what holds, then what the next tier asks for and the run does not show.
+    """One sentence: what the run shows, then what the next tier requires and the run does not show.
 
-    `rest`: where the other gates stand that keep the tier from being reached.
+    `rest`: words that say where the other blocking gates are listed.
     """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
@@ -126,13 +126,13 @@ def why(run: RunFolder, rest: str = " below") -> str:
 
 
 def asked(gate: Mapping[str, Any]) -> str:
-    """What a gate asks for, in words; its name for one that has none."""
+    """What a gate requires, in words; the gate's name if there are no words for it."""
     held_out = "" if gate["split"] == "evaluation" else f" on {gate['split'].replace('_', '-')} prompts"
     return ASKED.get(gate["metric"], f"{gate['metric']} passes") + held_out
 
 
 def _kept(run: RunFolder) -> str:
-    """What the circuit alone keeps, by the certificate's own faithfulness."""
+    """What the circuit alone keeps, from the certificate's faithfulness."""
     record = run.record(FAITHFUL)
     estimate = None if record is None else record["estimate"]
     if record is None or estimate is None:

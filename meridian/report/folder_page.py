@@ -1,4 +1,4 @@
-"""report.html of a folder of suites, drift, geometry or judging: one file, made of the parts that a run's report is made of."""
+"""report.html of a folder of suites, drift, geometry or judging: a single file built from the parts of a run's report."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from meridian.report.figure_numbers import numbers_of
 from meridian.report.figure_sections import FigureWithNumbers
 
 SCRIPTS = ("page.js", "sources.js", "heads.js", "figures.js", "tables.js", "address.js", "start_folder.js")
-NO_RUN = {"heads": [], "attention": {"examples": []}}  # what the shared script reads of a run
+NO_RUN = {"heads": [], "attention": {"examples": []}}  # in place of a run's data, which the shared script reads
 
 
 @dataclass(frozen=True)
 class FolderPage:
-    """What a folder holds: `lines` say it in sentences, tables with the worst first, then figures with their numbers."""
+    """The content of a folder: sentences (`lines`), tables with the worst rows first, then figures with their numbers."""
 
     kind: str  # "Behavioural suites"
     title: str
@@ -34,19 +34,19 @@ class FolderPage:
 
     @property
     def shown_tables(self) -> tuple[BrowsedTable, ...]:
-        """Those that have a row."""
+        """The tables that have rows."""
         return tuple(table for table in self.tables if table.rows)
 
 
 def with_numbers(figures: Iterable[Figure], files: Mapping[str, str]) -> tuple[FigureWithNumbers, ...]:
-    """Each figure with its table of numbers and the results that its caption names; `files`: {number of a result: its file}."""
+    """Each figure with its table of numbers and the results named in its caption. `files`: {number of a result: its file}."""
     return tuple(
         FigureWithNumbers(one, numbers_of(one), tuple(sources.of_caption(one.caption, files))) for one in figures
     )
 
 
 def render(page: FolderPage) -> str:
-    """The page as HTML: a single file that asks the network for nothing. The same results give the same bytes."""
+    """The page as HTML: a single file that needs no network. The same results give the same bytes."""
     drawn = {one.figure.name: browser.specification(one.figure) for one in page.figures}
     packed = json.dumps(drawn, sort_keys=True, separators=(",", ":"))
     return (
@@ -64,7 +64,7 @@ def render(page: FolderPage) -> str:
 
 
 def write(page: FolderPage, folder: Path) -> Path:
-    """report.html in `folder`, in one step; returns its path."""
+    """Write report.html into `folder` in one step; returns its path."""
     path = Path(folder) / report.NAME
     results_io.write_text(path, render(page))
     return path

@@ -1,4 +1,4 @@
-"""The page of a folder of geometry: every metric and every construct beside the maps, what moves most first."""
+"""The page of a geometry folder: every metric and every construct beside the maps, with the largest movements first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from result_types import GeometryRecord
 from suites.geometry import findings
 
 NAMES = {metric.NUMBER: metric.NAME for metric in findings.METRICS}
-Found = tuple[str, int, GeometryRecord]  # number of the result, place of the record in it, the record
+Found = tuple[str, int, GeometryRecord]  # (number of the result, index of the record in it, the record)
 
 
 def of(folder: Path, title: str) -> FolderPage:
@@ -54,7 +54,7 @@ def _table(name: str, title: str, text: str, found: list[Found], files: Mapping[
 
 
 def _movement(one: Found) -> tuple[float, float]:
-    """Small p first, then large values; what has no p or no value last."""
+    """A sort key: small p first, then large values; records without p or value come last."""
     p, value = one[2]["p_value"], one[2]["value"]
     return (math.inf if p is None else p, math.inf if value is None else -value)
 

@@ -1,4 +1,4 @@
-"""What a run says of each head: effects by method with intervals and ranks, edges, role and evidence, verdicts."""
+"""A run's facts about each head: effects by method with intervals and ranks, edges, role and evidence, verdicts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Column = tuple[float | None, ...]  # [head]
 
 @dataclass(frozen=True)
 class Method:
-    """One quantity of every head, in the order of the model's heads; `ranks` by size, 1 the largest, None without a value."""
+    """One quantity of every head, in the order of the model's heads. `ranks`: by size, 1 for the largest, None if missing."""
 
     key: str  # "02.denoising"
     title: str
@@ -39,12 +39,12 @@ class Method:
     ranks: tuple[int | None, ...]
 
     def source(self, index: int) -> FieldSource:
-        """Where the value of the head at this index stands."""
+        """The source of the value of the head at this index."""
         return FieldSource(self.file, f"{self.field}[{index}]", self.made)
 
     @property
     def is_effect(self) -> bool:
-        """True for an effect on the task's metric, or a direct part of it; False for a score in another unit."""
+        """True for an effect on the task's metric or a direct contribution to it; False for a score in another unit."""
         return self.key in EFFECTS
 
 
@@ -84,7 +84,7 @@ def _column(cells: Any, heads: Sequence[Head]) -> Column:
 
 
 def ranks(values: Sequence[float | None]) -> tuple[int | None, ...]:
-    """Place of each value by size, from 1; equal sizes in the order given; None for a missing value."""
+    """The rank of each value by size, from 1, with ties in the given order; None for a missing value."""
     present = [place for place, value in enumerate(values) if value is not None]
     order = sorted(present, key=lambda place: -abs(values[place] or 0.0))
     place_of = {place: rank for rank, place in enumerate(order, start=1)}
@@ -92,7 +92,7 @@ def ranks(values: Sequence[float | None]) -> tuple[int | None, ...]:
 
 
 def roles(run: RunFolder) -> dict[str, dict[str, str]]:
-    """{head: {"role", "evidence", "assigned"}} of the claimed heads; the evidence is what the role says of this head."""
+    """{head: {"role", "evidence", "assigned"}} of the claimed heads; the evidence is the role's evidence for this head."""
     found = {}
     for name, spec in run.circuit["roles"].items():
         evidence = str(spec.get("evidence") or "")
@@ -108,9 +108,9 @@ def roles(run: RunFolder) -> dict[str, dict[str, str]]:
 
 
 def verdicts(run: RunFolder) -> dict[str, list[dict[str, str]]]:
-    """{head: what verdicts say of it}: metrics whose reasons or needs name it, those that judge it alone, its worst groups.
+    """{head: facts from verdicts}: metrics whose reasons or needs name it, metrics that judge it alone, and its worst groups.
 
-    Each is {"metric", "verdict", "text", "json", "field"}; an empty verdict where the record judges many heads together.
+    Each fact is {"metric", "verdict", "text", "json", "field"}; the verdict is empty if the record judges many heads together.
     """
     found: dict[str, list[dict[str, str]]] = {head_name(head): [] for head in run.evidence.heads}
     for head, told in (*_naming(run), *_single(run), *_groups(run)):
@@ -139,7 +139,7 @@ def _told(metric: str, verdict: str, text: str, file: str, field: str) -> dict[s
 
 
 def _single(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
-    """Records that hold a label for every claimed head (M3b)."""
+    """Facts from records that have a label for every claimed head (M3b)."""
     document = run.calibration("M3b")
     if document is None:
         return
@@ -153,7 +153,7 @@ def _single(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _groups(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
-    """The worst group of each kind that holds a head: claimed heads (P.completeness) and heads outside (P.outside)."""
+    """For each head, its worst group of each kind: claimed heads (P.completeness) and heads outside (P.outside)."""
     groups = WorstGroups.read(run.certificate)
     seen = set()
     for place, group in enumerate(groups.claimed):
@@ -174,5 +174,5 @@ def _groups(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _short(name: str, heads: str) -> str:
-    """The heads, or the group's name where they would fill the line."""
+    """The heads, or the group's name if the heads would fill the line."""
     return heads if len(heads.split()) <= 3 else f"{name.replace('_', ' ')} ({len(heads.split())} heads)"

@@ -1,4 +1,4 @@
-"""The page of a folder of judging: which judge may be believed, who won, who is stronger, where the order decided."""
+"""The page of a judging folder: which judges can be trusted, who won, who is stronger, and where the order decided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BIAS, WORDS = "183_judge_bias.json", {"A": 0, "B": 1}
 
 
 def holds(folder: Path) -> bool:
-    """True if a judge left a result in the folder or below it."""
+    """True if there is a judging result in the folder or below it."""
     return any(next(folder.rglob(name), None) for name in FILES)
 
 
@@ -50,7 +50,7 @@ def of(folder: Path, title: str) -> FolderPage:
 
 
 def _read(folder: Path, name: str) -> object:
-    """The results of this name, by path below the folder."""
+    """{path below the folder: the result} for results of this name."""
     return {path.relative_to(folder).as_posix(): results_io.read(path) for path in sorted(folder.rglob(name))}
 
 
@@ -150,7 +150,7 @@ def _systems(file: str, one: RankingResult) -> Iterator[tuple[TableCell, ...]]:
 
 
 def _orders(pairwise: Pairwise) -> BrowsedTable:
-    """Pairs of which the two orders say unlike things, those that differ most in length first."""
+    """Pairs whose verdict differs between the two orders, those with the largest difference in length first."""
     found = [
         (abs(pair["length_gap"]), _order(file, one, place, pair))
         for file, one in pairwise.items()

@@ -1,4 +1,4 @@
-"""Which page a folder of results has, by what lies in it: suites, geometry, judging or a series of drift."""
+"""Chooses the page for a folder of results by its content: suites, geometry, judging or a drift series."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from results_io import DiskError, UserError
 
 
 def kind_of(folder: Path) -> str | None:
-    """geometry, suites, drift or judging; None of a folder that holds none of them, such as a run's."""
+    """geometry, suites, drift or judging; None if the folder holds none of them, like a run's folder."""
     if results_io.find(folder, POSITION) is not None:
         return "geometry"
     if suite_documents(folder):
@@ -27,10 +27,10 @@ def kind_of(folder: Path) -> str | None:
 
 
 def of(folder: Path, title: str) -> FolderPage:
-    """The page of what lies in `folder`. ValueError of a folder that has none; ResultError if a result cannot be read."""
+    """The page of `folder`. ValueError if it has none; ResultError if a result cannot be read."""
     kind = kind_of(folder)
     if kind == "geometry":
-        from meridian.report import geometry_page  # imported here: the suites' statistics take a while
+        from meridian.report import geometry_page  # imported here, because the suites' statistics load slowly
 
         return geometry_page.of(folder, title)
     if kind == "suites":
@@ -49,9 +49,9 @@ def of(folder: Path, title: str) -> FolderPage:
 
 
 def write(folder: Path, say: Callable[[str], Any]) -> None:
-    """report.html in a folder that has a page, and a line: where it is, or which result cannot be read and keeps it away.
+    """Write report.html into a folder that has a page, and print where it is, or which result cannot be read.
 
-    What was measured is written by then, so a result that cannot be read does not end the command. DiskError if the disk refuses.
+    The measurements are already written by then, so an unreadable result does not end the command. DiskError for a disk problem.
     """
     try:
         if kind_of(folder) is not None:
@@ -63,7 +63,10 @@ def write(folder: Path, say: Callable[[str], Any]) -> None:
 
 
 def draw(folder: Path) -> Path:
-    """report.html in a folder that has a page; returns its path. UserError if a result cannot be read or the disk refuses."""
+    """Write report.html into a folder that has a page; returns its path.
+
+    UserError if a result cannot be read, or for a disk problem.
+    """
     from meridian.report import folder_page
 
     return folder_page.write(of(folder, "/".join(folder.resolve().parts[-2:])), folder)

@@ -1,4 +1,4 @@
-"""Every prompt of a run as a table: its text, template, D, what the circuit alone gives, and whether it is correct."""
+"""Every prompt of a run as a table: its text, template and D, the circuit's own value, and whether the model is correct."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from meridian.figures.intervals import finite
 from meridian.report.sources import file_of
 from meridian.run_folder import RunFolder
 
-PATIENCE = 50  # draws for each prompt looked for, before the rest counts as drawn by another version of the task
-SIX = 6  # digits that the page carries
+PATIENCE = 50  # times (10 + prompts found): draws without a new prompt after which the search ends
+SIX = 6  # digits of a number on the page
 
 
 @dataclass(frozen=True)
 class PromptTable:
     """Columns with one entry for each scored prompt, in the order of result 01.
 
-    `text`, `answer` and `foil` are None where the task does not give the prompt again; `circuit` is the task's metric with all
-    but the circuit ablated under the primary recipe, the mean over its draws; `conditions` are that recipe's rows in 20.
+    `text`, `answer` and `foil` are None if the task cannot reproduce the prompt. `circuit` is the task's metric with everything
+    but the circuit ablated under the primary recipe, as the mean over its draws; `conditions` are that recipe's rows in 20.
     """
 
     baseline: str  # file of 01
@@ -74,7 +74,7 @@ def of(run: RunFolder) -> PromptTable:
 
 
 def _named(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cluster of each prompt, behind its row where the prompts came from a file."""
+    """The cluster of each prompt, preceded by its row if the prompts came from a file."""
     rows = data.get("row") or [None] * len(data["cluster"])
     return tuple(
         str(one) if row is None else f"row {row}, {one}" for row, one in zip(rows, data["cluster"], strict=True)
@@ -82,16 +82,16 @@ def _named(data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def rounded(value: float | None) -> float | None:
-    """Six digits of `value`; None if it is missing or not finite."""
+    """`value` to six digits; None if it is missing or not finite."""
     value = finite(value)
     return None if value is None else float(f"{value:.{SIX}g}")
 
 
 def _drawn_again(run: RunFolder, wanted: Sequence[str]) -> Mapping[str, Example]:
-    """{id: prompt} of the prompts that the task's own sampler gives again from the stored seed.
+    """{id: prompt} for the prompts that the task's own sampler reproduces from the stored seed.
 
-    An id is a digest of both texts, so a prompt is either the one that was measured or is not found: those of a file, of a
-    vocabulary that needs the model's tokenizer, or of another version of the task.
+    An id is a digest of both texts, so every prompt found is the one that was measured. Not found are prompts from a file, from a
+    vocabulary that needs the model's tokenizer, or from another version of the task.
     """
     document = run.require("01")
     task = tasks.TASKS.get(run.certificate["subject"]["task"])

@@ -1,4 +1,4 @@
-"""What the run was made from: prompts, recipes, seeds, settings, versions, and the digest of every result."""
+"""The provenance of a run: prompts, recipes, seeds, settings, versions, and the digest of every result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from calibrations import claimed_nodes
 from meridian.figures.names import human
 from meridian.run_folder import RunFolder
 
-Told = list[tuple[str, str]]  # what it is, and its value in words
-NO_VERSION = {"engine", "seeds", "revision", "device", "dtype", "code_version"}  # of the environment; told elsewhere
+Told = list[tuple[str, str]]  # (name, value in words)
+NO_VERSION = {"engine", "seeds", "revision", "device", "dtype", "code_version"}  # of the environment; shown elsewhere
 
 
 def view(run: RunFolder) -> dict[str, Any]:
-    """What fills the record in the page's template. It names no folder, no machine and no time.
+    """The values for the record's part of the page's template. They contain no folder, machine or time.
 
-    `files` are (name, kind, code version, SHA-256) of every numbered result, `roles` (role, heads, evidence).
+    `files`: (name, kind, code version, SHA-256) of every numbered result. `roles`: (role, heads, evidence).
     """
     paths = sorted(path for path in run.path.glob("*_*.json") if path.name != "circuit_search.json")
     documents = {path.name: document for path in paths if "number" in (document := results_io.read(path))}
@@ -76,7 +76,7 @@ def _facts(run: RunFolder) -> Told:
 
 
 def _of_rows(source: Mapping[str, Any] | None) -> Told:
-    """Of prompts from a file: what was chosen for its rows ("splits: ..."), and those that were left out."""
+    """For prompts from a file: what was chosen for the rows ("splits: ..."), and the rows that were left out."""
     if source is None:
         return []
     notes = [note.partition(": ") for note in source["notes"]]
@@ -85,7 +85,7 @@ def _of_rows(source: Mapping[str, Any] | None) -> Told:
 
 
 def _prompt(example: Mapping[str, Any]) -> dict[str, Any]:
-    """Tokens of the clean and of the corrupted prompt, its answers, and {token: names of the positions that stand there}."""
+    """Tokens of the clean and the corrupted prompt, the answers, and {token's place: names of its positions}."""
     names: dict[int, list[str]] = {}
     for name, place in example.get("positions", {}).items():
         for index in place if isinstance(place, list) else [place]:
@@ -96,7 +96,7 @@ def _prompt(example: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recipes(run: RunFolder) -> Told:
-    """Ablation method, the recipe behind it as 20 stored it, and how many draws of it there are."""
+    """Each ablation method, its recipe as stored in 20, and its number of draws."""
     draws: dict[str, set[int]] = {}
     recipes = {}
     for condition in run.require("20")["data"]["conditions"]:
@@ -119,7 +119,7 @@ def _versions(documents: Mapping[str, Mapping[str, Any]]) -> Told:
 
 
 def _plainly(value: Any) -> str:
-    """A value of the environment; of one with parts "tf32 no, deterministic yes", without those that are not set."""
+    """A value of the environment in words; a mapping as "tf32 no, deterministic yes", without unset parts."""
     if isinstance(value, Mapping):
         return ", ".join(f"{human(name)} {_plainly(part)}" for name, part in value.items() if part is not None)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

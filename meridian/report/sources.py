@@ -1,4 +1,4 @@
-"""Where a number of the report stands: the file of the run's folder, the field in it, and what was done with it."""
+"""The sources of the report's numbers: a file in the run's folder, the field in it, and how the number was computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meridian.figures.values import Figure
 from meridian.run_folder import CERTIFICATE, NUMBERED, RunFolder
 
 OVER_PROMPTS = "mean over the evaluation prompts, for which the star stands"
-FIELDS = tuple(  # of a figure's name: the result that it shows and the field in it
+FIELDS = tuple(  # pattern of a figure's name, the result that it shows, and the field in it
     (re.compile(pattern), number, field)
     for pattern, number, field in (
         (r"heads_(\w\d)_(.+)", r"\1", r"data.\2"),
@@ -38,7 +38,7 @@ NAMED = re.compile(r"Results? ((?:\w+(?:, | to | and )?)+)\.")
 
 @dataclass(frozen=True)
 class FieldSource:
-    """A field of a JSON file, as "records[2].estimate"; a star in it is an index over which `made` says what was done."""
+    """A field of a JSON file, such as "records[2].estimate". `made` says how a star in it, an index, was aggregated."""
 
     file: str
     field: str
@@ -46,7 +46,7 @@ class FieldSource:
 
     @property
     def address(self) -> str:
-        """The fragment of a link that opens the report's note about this number."""
+        """The URL fragment that opens the report's note about this number."""
         told = {"json": self.file, "field": self.field, "made": self.made}
         return "#" + "&".join(f"{name}={quote(value, safe='')}" for name, value in told.items() if value)
 
@@ -57,7 +57,7 @@ def of_certificate(field: str, made: str = "") -> FieldSource:
 
 
 def file_of(run: RunFolder, number: str) -> str | None:
-    """Name of the file of result `number` in the run's folder; None if it is not there."""
+    """The file name of result `number` in the run's folder; None if it is missing."""
     path = results_io.find(run.path, number)
     return None if path is None else path.name
 
@@ -65,7 +65,7 @@ def file_of(run: RunFolder, number: str) -> str | None:
 def of_figure(run: RunFolder, figure: Figure) -> list[FieldSource]:
     """The fields of the run's folder that a figure shows.
 
-    Of a figure whose name `FIELDS` does not know: all data or records of the files that its caption names ("Results 02, 21.").
+    If `FIELDS` does not know the figure's name: all data or records of the files named in its caption ("Results 02, 21.").
     """
     for pattern, number, field in FIELDS:
         found = pattern.fullmatch(figure.name)
@@ -92,7 +92,7 @@ def numbered(folder: Path) -> dict[str, str]:
 
 
 def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[FieldSource]:
-    """The results that a caption names ("Results 02, 101 to 116."), as far as `files` has them."""
+    """The results named in a caption ("Results 02, 101 to 116."), as far as `files` has them."""
     judged = {PRECONDITIONS, *(module.NUMBER for module in CALIBRATIONS.values())}
     for found in NAMED.findall(caption):
         for part in re.split(", | and ", found):
@@ -105,5 +105,5 @@ def of_caption(caption: str, files: Mapping[str, str]) -> Iterator[FieldSource]:
 
 
 def _between(first: str, number: str, last: str) -> bool:
-    """True for 103 between 101 and 116; numbers alone, as E1b has no place in an order."""
+    """True for 103 between 101 and 116. Only plain numbers count, because E1b has no place in their order."""
     return all(one.isdigit() for one in (first, number, last)) and int(first) <= int(number) <= int(last)

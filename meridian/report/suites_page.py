@@ -1,4 +1,4 @@
-"""The page of a folder of behavioural suites: failure rates, the failures themselves, likelihoods, what a circuit could trace."""
+"""The page of a folder of suites: failure rates, failures, likelihoods, and pairs whose circuit could be traced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from result_types import (
     TracePairsResult,
 )
 
-SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the order in which a reader should see them
+SEVERITY = ("fail", "inconclusive", "insufficient", "none", "pass")  # in the order in which readers should see them
 LIKELIHOOD = "121"
 UP = "higher is better"
 Row = tuple[TableCell, ...]
@@ -99,7 +99,7 @@ def _rate(data: FailureMode, record: EstimateRecord, file: str, place: int) -> R
 def _failures(
     documents: Mapping[str, FailureModeResult], files: Mapping[str, str], order: Sequence[str]
 ) -> BrowsedTable:
-    """The stored failures, suites in the order of their rates."""
+    """The stored failures, with suites ordered by their rates."""
     rows = [
         (
             TableCell(str(worst["item"]), source=FieldSource(files[number], f'data.suites["{name}"].worst[{place}]')),
@@ -141,7 +141,7 @@ def _unfit(documents: Mapping[str, FailureModeResult], files: Mapping[str, str])
 
 
 def _likelihoods(folder: Path, files: Mapping[str, str]) -> BrowsedTable:
-    """Every record of 121, those of one metric together, the worst first where the metric has a better side."""
+    """Every record of 121, grouped by metric; the worst comes first if the metric has a better direction."""
     read = cast(SuitesResult, results_io.read(folder / files[LIKELIHOOD]))["records"] if LIKELIHOOD in files else ()
     kept = [(place, one) for place, one in enumerate(read) if one["value"] is not None]
     kept.sort(

@@ -1,1 +1,1 @@
-"""`run.py serve`: a page of one's own that lists runs, opens reports, compares two, and tries a model out."""
+"""`run.py serve`: a local web page that lists runs, opens reports, compares two runs, and tries a model out."""

@@ -1,4 +1,4 @@
-"""The pages of `run.py serve`: for this machine alone, below a token in the address, and without a request to anywhere else."""
+"""The pages of `run.py serve`: for this machine only, below a token in the address, and with no requests to other hosts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from meridian.serve.trial import EVERY, KINDS, TrialQuestion, Trials
 from results_io import UserError
 
 HERE = Path(__file__).parent
-HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is another site's page that points here
+HOSTS = ["127.0.0.1", "localhost"]  # a request with another name comes from another site that points here
 STRICT = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'"
-INLINE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"  # a report holds its own scripts; nothing from elsewhere
+INLINE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"  # a report has only inline scripts
 NUMBER = "{:.3f}".format
-LOG = logging.getLogger("uvicorn.error")  # what the server itself says goes there
-MOST_SENT = 1 << 20  # bytes of a question: more than its texts may have
+LOG = logging.getLogger("uvicorn.error")  # the server's own messages go there
+MOST_SENT = 1 << 20  # bytes of a question; more than its texts may have
 FAILED = (
     "the question failed, which is a fault of Meridian; the terminal of run.py serve says where, so report it with that"
 )
@@ -50,7 +50,7 @@ class Pages:
     templates: jinja2.Environment
 
     def home(self, request: Request) -> Response:
-        """Runs, what can be compared and asked, and links to drift sites and to the pages of other folders."""
+        """Runs, what can be compared and asked, and links to drift sites and to pages of other folders."""
         shelf = self.shelf
         return self._page(
             "home",
@@ -63,12 +63,12 @@ class Pages:
         )
 
     def report(self, request: Request) -> Response:
-        """report.html of a run, drawn if it is not there or no longer that of its results, or a result that it links to."""
+        """report.html of a run, drawn again if it is missing or out of date, or a result that the report links to."""
         name, _, file = request.path_params["name"].rpartition("/")
         if file.endswith(".json") and name in {one for names in self.shelf.pages().values() for one in names}:
             return self._result(
                 self.shelf.results / name, file, name
-            )  # that of suites beside a run, which its report names
+            )  # a result of suites beside a run, which the run's report links to
         run = self.shelf.run(name)
         if file == report.NAME:
             text = report.write(run).read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ class Pages:
         )
 
     def folder(self, request: Request) -> Response:
-        """The page of a folder of suites, geometry, judging or drift, drawn from its results as they are, or one of these."""
+        """The page of a folder of suites, geometry, judging or drift, drawn from its current results, or one of the results."""
         name, file = _parted(request.path_params["name"], self.shelf)
         folder = self.shelf.page_folder(name)
         if file == report.NAME:
@@ -102,7 +102,7 @@ class Pages:
         return self._result(folder, file, name)
 
     def _result(self, folder: Path, file: str, name: str) -> Response:
-        """A result in a folder or below it. UserError if there is none of this name."""
+        """A result in a folder or below it. UserError if there is none with this name."""
         results = self.shelf.result_files(folder, below=True)
         if file not in results:
             raise UserError(f"there is no {ranges.shown(file)!r} in {name}; open its {report.NAME}")
@@ -114,12 +114,12 @@ class Pages:
         return FileResponse(path, headers={"Content-Security-Policy": INLINE})
 
     async def ask(self, request: Request) -> Response:
-        """One question; lines of JSON: {"doing"}, {"done", "total"}, and at the end {"answer"} or {"refused"}."""
+        """Answer one question by lines of JSON: {"doing"}, {"done", "total"}, and at the end {"answer"} or {"refused"}."""
         try:
             sent = json.loads(await _body(request))
         except UserError:
             raise
-        except (ValueError, RecursionError) as error:  # neither JSON nor text, or brackets without end
+        except (ValueError, RecursionError) as error:  # not JSON, not text, or brackets nested too deeply
             raise UserError("a question is a JSON object; send one") from error
         question = TrialQuestion.read(sent)
         run = self.shelf.run(question.run)
@@ -138,7 +138,7 @@ class Pages:
             except UserError as refused:
                 tell({"refused": str(refused)})
             except Exception:
-                LOG.exception("a question failed")  # raised, it would cut the answer off before its sentence
+                LOG.exception("a question failed")  # if it were raised, the answer would end before its sentence
                 tell({"refused": FAILED})
             finally:
                 tell(None)
@@ -149,7 +149,7 @@ class Pages:
         await working
 
     def style(self, request: Request) -> Response:
-        """The report's look, and what is these pages' alone."""
+        """The report's CSS, and the CSS of these pages."""
         own = (HERE / "serve.css").read_text(encoding="utf-8")
         return Response(report.style() + own, media_type="text/css")
 
@@ -162,7 +162,7 @@ class Pages:
 
 
 def application(results: Path, token: str, trials: Trials | None = None) -> Starlette:
-    """The pages about `results`, all of them below /<token>/; any other address is not found, any other host refused."""
+    """The pages about `results`, all below /<token>/. Any other address is not found; any other host name is refused."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
@@ -185,7 +185,7 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
 
 
 async def _body(request: Request) -> bytes:
-    """What was sent. UserError as soon as it is more than a question can be."""
+    """The body of the request. UserError as soon as it is longer than a question can be."""
     sent = bytearray()
     async for part in request.stream():
         sent += part
@@ -199,7 +199,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 def _html(frame: pd.DataFrame) -> str:
-    """The frame as a table without styles of its own, which the page's policy refuses."""
+    """The frame as a table without inline styles, which the page's security policy forbids."""
     return (
         frame.rename_axis(index=None)
         .to_html(float_format=NUMBER, border=0, na_rep="-")
@@ -208,14 +208,14 @@ def _html(frame: pd.DataFrame) -> str:
 
 
 def _parted(path: str, shelf: Shelf) -> tuple[str, str]:
-    """The folder and the file of an address such as judging/demo-fair/182_judge_agreement.json; the folder is a listed one."""
+    """(folder, file) of an address such as judging/demo-fair/182_judge_agreement.json; the folder is a listed one."""
     listed = [name for names in shelf.pages().values() for name in names]
     name = max((one for one in listed if path.startswith(f"{one}/")), key=len, default=path.rpartition("/")[0])
     return name, path.removeprefix(f"{name}/")
 
 
 def _drawn(figures: Any) -> list[tuple[Figure, str]]:
-    """Each figure with its picture as an address that holds it."""
+    """Each figure with its picture as a data URL."""
     return [(one, f"data:image/svg+xml;base64,{_picture(one)}") for one in figures]
 
 

@@ -1,4 +1,4 @@
-"""What a folder of results holds that a page can show: runs, drift sites, suites and geometry."""
+"""The content of a results folder that pages can show: runs, drift sites, suites, geometry and judging."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JUDGING = "judging"
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A finished run: its folder below the results, what it is about, its tier in words, and an example of its prompts."""
+    """A finished run: its folder below the results, its subject, its tier in words, and an example of its prompts."""
 
     name: str
     model: str
@@ -36,7 +36,7 @@ class ListedRun:
 
 @dataclass(frozen=True)
 class Shelf:
-    """The folder `results`. Whatever is asked for by name has to be listed, so that nothing else is ever opened."""
+    """The folder `results`. Only listed names can be requested, so nothing else is ever opened."""
 
     results: Path
 
@@ -50,12 +50,12 @@ class Shelf:
             try:
                 run = RunFolder.open(path.parent)
                 subject, example = run.certificate["subject"], _example(run)
-            except (UserError, KeyError, OSError):  # of another version, or not whole: its own commands say so
+            except (UserError, KeyError, OSError):  # of another version, or incomplete; its own commands report it
                 continue
             yield ListedRun(name, subject["model"], subject["task"], tier_text(run.certificate), *example)
 
     def run(self, name: str) -> RunFolder:
-        """The listed run of this name. UserError if there is none."""
+        """The listed run with this name. UserError if there is none."""
         names = [one.name for one in self.runs()]
         if name not in names:
             raise UserError(
@@ -64,26 +64,29 @@ class Shelf:
         return RunFolder.open(self.results / name)
 
     def sites(self) -> list[str]:
-        """The series of drift that have a site."""
+        """The drift series that have a site."""
         found = (path for path in self.results.glob(SITES) if is_inside(self.results, path))
         return sorted(path.parent.parent.name for path in found)
 
     def suites(self) -> list[str]:
-        """The folders of behavioural suites that have results: those of all suites, and of single ones below them."""
+        """The folders with results of behavioural suites: of all suites, and of single suites below."""
         return self._folders(SUITES, RATES)
 
     def geometry(self) -> list[str]:
-        """The folders of geometry that have results: those of all sets, and of a user's own below them."""
+        """The folders with results of geometry: of all sets, and of single sets below."""
         return self._folders(GEOMETRY, (POSITION,))
 
     def _folders(self, kind: str, numbers: Iterable[str]) -> list[str]:
-        """Folders of this name, and right below them, with a result of these numbers; what cannot be listed is left out."""
+        """Folders with this name, and their direct subfolders, that have a result with one of these numbers.
+
+        Folders that cannot be listed are left out.
+        """
         places = (place for folder in self._inside(self.results.rglob(kind)) for place in (folder, *_below(folder)))
         found = (place for place in self._inside(places) if any(next(place.glob(f"{n}_*.json"), None) for n in numbers))
         return sorted({place.relative_to(self.results).as_posix() for place in found})
 
     def _inside(self, places: Iterable[Path]) -> Iterator[Path]:
-        """Those that are folders below the results with every link followed, as far as this user may see."""
+        """The places that are folders inside the results after resolving all links, as far as this user may read them."""
         own = self.results.resolve()
         for place in places:
             with contextlib.suppress(OSError):
@@ -91,16 +94,16 @@ class Shelf:
                     yield place
 
     def judging(self) -> list[str]:
-        """The folder of judging, if a judge left results in it."""
+        """The judging folders that have results."""
         found = (path for path in self._inside(self.results.rglob(JUDGING)) if judging_page.holds(path))
         return sorted(path.relative_to(self.results).as_posix() for path in found)
 
     def series(self) -> list[str]:
-        """The series of drift that were analysed."""
+        """The drift series that were analysed."""
         return sorted({path.parent.relative_to(self.results).as_posix() for path in self.results.glob(MANIFESTS)})
 
     def pages(self) -> dict[str, list[str]]:
-        """{title: folders that have a page of their own}, without what is not there."""
+        """{title: folders with a page of their own}, without titles that have no folder."""
         found = {
             "Suites": self.suites(),
             "Geometry": self.geometry(),
@@ -110,7 +113,7 @@ class Shelf:
         return {title: names for title, names in found.items() if names}
 
     def page_folder(self, name: str) -> Path:
-        """The listed folder of suites, geometry, judging or drift. UserError if there is none of this name."""
+        """The listed folder of suites, geometry, judging or drift with this name. UserError if there is none."""
         if name not in {one for names in self.pages().values() for one in names}:
             raise UserError(
                 f"there is no folder {ranges.shown(name)!r} of suites, geometry, judging or drift; run suite=all, for example"
@@ -118,7 +121,7 @@ class Shelf:
         return self.results / name
 
     def site_file(self, series: str, name: str) -> Path:
-        """A file of a drift site. UserError if the series has no site, or its site no such file."""
+        """A file of a drift site. UserError if the series has no site, or the site has no such file."""
         folder = self.results / "drift" / series / "site"
         if series not in self.sites() or not is_inside(folder, folder / name):
             raise UserError(
@@ -128,7 +131,7 @@ class Shelf:
         return folder / name
 
     def result_files(self, folder: Path, below: bool = False) -> dict[str, Path]:
-        """{name: file} of the JSON files in a folder, and with `below` of those below it, that may be shown."""
+        """{name: file} of the JSON files that may be shown in a folder, and with `below` also in its subfolders."""
         found = folder.rglob("*.json") if below else folder.glob("*.json")
         return {path.relative_to(folder).as_posix(): path for path in found if is_inside(folder, path)}
 
@@ -136,26 +139,26 @@ class Shelf:
 def _below(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
-    except OSError:  # no folder, or one that may not be listed
+    except OSError:  # not a folder, or not readable
         return []
 
 
 def is_inside(folder: Path, path: Path) -> bool:
-    """True of a file that is in the folder with every link followed, and that is no pipe or device and no larger than a result.
+    """True if `path`, with all links resolved, is a regular file inside the folder and no larger than a result may be.
 
-    False of whatever has no such place, as a name that is too long for the system.
+    False if it cannot be resolved, for example because its name is too long for the system.
     """
     try:
         place = path.resolve(strict=True)
         state = place.stat()
         inside = place.is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # also a NUL in the name, and links in a circle
+    except (OSError, ValueError, RuntimeError):  # includes a NUL in the name, and circular links
         return False
     return inside and stat.S_ISREG(state.st_mode) and state.st_size <= results_io.MOST_BYTES
 
 
 def _example(run: RunFolder) -> tuple[str, str, str]:
-    """The first prompt that 01 shows, as one would type it, with answer and foil; empty texts where none is stored."""
+    """The first example prompt of 01 as one would type it, its answer and its foil; empty texts if none is stored."""
     examples = run.require("01")["data"].get("examples") or ()
     if not examples:
         return "", "", ""

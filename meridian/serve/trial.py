@@ -1,4 +1,4 @@
-"""A question to a loaded model about one typed prompt: what is ablated, patched or kept, told while it is worked on."""
+"""A question to a loaded model about one typed prompt: which heads to ablate, patch or keep. Progress is reported."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 KINDS = ("ablate", "patch", "keep")
 EVERY = "every head"
-PROMPTS = 8  # that the lab draws and nobody looks at: the typed prompt takes their place
+PROMPTS = 8  # prompts that the lab draws; unused, because the typed prompt replaces them
 TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "corrupted")
 HALF = re.compile("[\ud800-\udfff]")
-LONGEST = 20_000  # characters of a text that is sent
+LONGEST = 20_000  # characters of a text in a question
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class TrialQuestion:
-    """What was asked on the page. `heads`: names divided by commas, a role, "circuit" or "every head"."""
+    """A question from the page. `heads`: names separated by commas, a role, "circuit" or "every head"."""
 
     run: str
     kind: str
@@ -43,7 +43,7 @@ class TrialQuestion:
 
     @classmethod
     def read(cls, sent: Any) -> Self:
-        """UserError for what is no question: another kind, or a field that is no text."""
+        """The question in `sent`. UserError for an unknown kind, and for a field that is not text, too long or not valid text."""
         if not isinstance(sent, Mapping) or any(not isinstance(sent.get(name, ""), str) for name in TEXTS):
             raise UserError(f"a question holds the texts {', '.join(TEXTS)}; send these")
         if any(len(sent.get(name, "")) > LONGEST for name in TEXTS):
@@ -58,7 +58,7 @@ class TrialQuestion:
 
 @dataclass(frozen=True)
 class ToldProgress:
-    """A study's progress, told as {"done", "total"}."""
+    """A study's progress, reported as {"done", "total"}."""
 
     tell: Tell
     counts: dict[str, int] = field(default_factory=lambda: {"done": 0, "total": 0})
@@ -74,15 +74,15 @@ class ToldProgress:
 
 @dataclass
 class Trials:
-    """Models that were loaded, one for each run, and one question at a time."""
+    """The loaded models, one for each run. Only one question is answered at a time."""
 
     labs: dict[str, Lab] = field(default_factory=dict)
     alone: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, run: RunFolder, question: TrialQuestion, tell: Tell) -> dict[str, Any]:
-        """The answer: a row of `label`, `estimate` for each set of heads, and D and C of the intact model.
+        """The answer: a row of `label` and `estimate` for each set of heads, and D and C of the intact model.
 
-        `tell` hears what is being done. UserError as `Lab.prompt` and its questions.
+        `tell` is called with the progress. UserError as for `Lab.prompt` and the lab's questions.
         """
         with self.alone:
             lab = self._lab(run, question.run, tell)
@@ -113,7 +113,7 @@ class Trials:
 
 
 def _load(run: RunFolder) -> Lab:
-    """The run's model and task with its claim, by the names of its roles. UserError if no name finds the model any more."""
+    """A lab with the run's model, task and claim, roles included. UserError if the model cannot be found by its name."""
     from circuits.circuit import Circuit, Role, parse_node
 
     subject = run.certificate["subject"]

@@ -1,4 +1,4 @@
-"""Who follows a run from outside: nobody, or a tracker of the table TRACKERS."""
+"""Trackers that follow a run: none, or one from the table TRACKERS."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from meridian.trackers.base import FollowedRun, NeverFatal, Tracker, reason
 from results_io import UserError
 
 NONE = "none"
-TRACKERS = {  # by `tracker.name`: what it is called in a sentence, its module and its class, imported when it is asked for
+TRACKERS = {  # {`tracker.name`: (name in sentences, module, class)}; the module is imported on request
     "wandb": ("W&B", "meridian.trackers.weights_and_biases", "WeightsAndBiases"),
 }
 

@@ -1,4 +1,4 @@
-"""What a run tells whoever follows it from afar."""
+"""The interface of trackers: the events that a run reports."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from meridian.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class FollowedRun:
-    """The run that is followed: one model on one task, with the configuration and the weights' digest."""
+    """The followed run: one model on one task, with its configuration and the digest of the weights."""
 
     name: str  # "pocket/ioi" or "pocket/ioi/seed=1": the folder below results/
     model: str
     task: str
-    model_sha256: str | None  # None of a model that shows no weights
+    model_sha256: str | None  # None if the model gives no access to its weights
     config: Mapping[str, Any]
 
 
 class Tracker:
-    """Follows one run at a time. This class does nothing; a tracker overrides the events that it reports."""
+    """Follows one run at a time. This class does nothing; subclasses override the events that they report."""
 
     def begin(self, subject: FollowedRun) -> None:
-        """A run begins, or goes on."""
+        """A run begins or resumes."""
 
     def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
-        """`done` of `total` (variant, prompt) pairs of a measurement are run, at `rate` pairs per second."""
+        """`done` of `total` (variant, prompt) pairs of a measurement have run, at `rate` pairs per second."""
 
     def judged(self, certificate: Mapping[str, Any]) -> None:
-        """What the calibrations say: rows and, if all were asked, the tier."""
+        """The calibrations have judged: the certificate has rows and, if all were asked for, the tier."""
 
     def finished(self, run: RunFolder) -> None:
         """The run's folder is complete: certificate, numbered results, report."""
@@ -45,7 +45,7 @@ class Tracker:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one line; its kind if it says nothing."""
+    """The error's message in one line, or its type if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
@@ -57,7 +57,7 @@ class NeverFatal:
 
     @contextlib.contextmanager
     def following(self, subject: Callable[[], FollowedRun]) -> Iterator[None]:
-        """Follow what is done inside; it counts as failed if it raises."""
+        """A context that follows the run inside it; the run counts as failed if it raises."""
         about = subject()  # an error here is the run's own, not the tracker's
         self("begin", about)
         try:
@@ -68,7 +68,7 @@ class NeverFatal:
         self("end", False)
 
     def __call__(self, event: str, *about: Any) -> None:
-        """Tell the tracker of an event, by its method's name."""
+        """Report an event to the tracker; `event` is the name of the tracker's method."""
         try:
             getattr(self._tracker, event)(*about)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""The W&B workspace "circuits x calibrations": one row a circuit, one column a calibration.
+"""The W&B workspace "circuits x calibrations": one row per circuit, one column per calibration.
 
 Built with wandb-workspaces (extra `dashboard`); `scripts/wandb_dashboard.py` saves it, which needs a W&B login.
 """
@@ -29,7 +29,7 @@ def columns() -> list[str]:
 
 
 def build(entity: str, project: str) -> workspaces.Workspace:
-    """The workspace: the table's columns pinned, tiers, estimates and progress as panels."""
+    """The workspace: a table with pinned columns, and panels for tiers, estimates and progress."""
     verdicts = [
         ParallelCoordinatesPlotColumn(panels.SummaryMetric(f"{name}/verdict_code"), display_name=name)
         for name in CALIBRATIONS

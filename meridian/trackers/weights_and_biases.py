@@ -1,8 +1,8 @@
 """Weights & Biases: configuration, progress, verdicts, tables, figures and the results as a versioned artifact.
 
-A run's id follows from its folder, the weights and a word of chance that stays in the results folder: a run that goes on after
-a kill goes on there too, the same circuit measured twice is one run with two versions of its artifact, and two results folders
-never meet in one run.
+A run's id follows from its folder, the weights and a random word that stays in the results folder. A run that resumes after a
+kill therefore resumes in W&B too, the same circuit measured twice is one run with two versions of its artifact, and two results
+folders never share a run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TAG_LENGTH = 64  # the longest tag that W&B allows; a longer one would end the t
 SALT = "salt.txt"  # below results/wandb
 HOSTED = "https://api.wandb.ai"
 MODES = ("online", "offline")
-ALL = "all"  # of tracker.figures
+ALL = "all"  # a value of tracker.figures
 PRIVATE = "private"  # in place of the host's name
 CODES = {"pass": 1, "inconclusive": 0, "insufficient": 0, "fail": -1}  # a verdict as a number, for colours and sorting
 
@@ -54,9 +54,9 @@ class WeightsAndBiases(Tracker):
         self.pairs, self.told = 0, float("-inf")
 
     def begin(self, subject: FollowedRun) -> None:
-        """Start the run, or go on with it if its folder and weights were followed before."""
+        """Start the run, or resume it if its folder and weights were followed before."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        os.environ.setdefault("WANDB_DATA_DIR", str(self.folder.resolve()))  # copies of artifacts wait there for a sync
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.folder.resolve()))  # where copies of artifacts wait for a sync
         self.subject = subject
         self.run = wandb.init(
             project=self.settings["project"],
@@ -89,7 +89,7 @@ class WeightsAndBiases(Tracker):
         return self.run
 
     def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
-        """A point every few seconds, and one at the end of each measurement."""
+        """Log a point every few seconds, and one at the end of each measurement."""
         if self.run is None or (done < total and time.monotonic() - self.told < self.settings["progress_seconds"]):
             return
         self.told = time.monotonic()
@@ -103,11 +103,11 @@ class WeightsAndBiases(Tracker):
         )
 
     def judged(self, certificate: Mapping[str, Any]) -> None:
-        """`C11/verdict`, `C11/estimate`, ... and the tier in the run's summary."""
+        """Put `C11/verdict`, `C11/estimate`, ... and the tier into the run's summary."""
         self.begun.summary.update(summary(certificate))
 
     def finished(self, run: RunFolder) -> None:
-        """Faithfulness by recipe, tables, figures and the whole folder as a versioned artifact."""
+        """Log faithfulness by recipe, tables and figures, and the whole folder as a versioned artifact."""
         self.begun.summary.update(faithfulness(run))
         shown = {f"table/{name}": interactive(table.frame) for name, table in tables.of(run).items()}
         drawn = {
@@ -120,7 +120,7 @@ class WeightsAndBiases(Tracker):
         )
 
     def asked(self, folder: Path) -> None:
-        """Failure rates in the summary, and the suites' numbered results as a versioned artifact."""
+        """Put failure rates into the summary, and log the suites' numbered results as a versioned artifact."""
         found = sorted(folder.glob("1??_*.json"))
         for path in found:
             for record in results_io.read(path).get("records", ()):
@@ -129,7 +129,7 @@ class WeightsAndBiases(Tracker):
         self._artifact("behaviour", [*found, folder / "scores.jsonl"])
 
     def end(self, failed: bool) -> None:
-        """Close the run and say where it is."""
+        """Close the run and print where it is."""
         if self.run is None:
             return
         place, url = self.run.settings.sync_dir, self.run.url if self.mode == "online" else None
@@ -147,13 +147,13 @@ class WeightsAndBiases(Tracker):
 
 
 def chosen(found: Mapping[str, Figure], settings: Mapping[str, Any]) -> dict[str, Figure]:
-    """All figures, or by default those whose names match one of `first_figures` (* for any signs), in the order of the report."""
+    """All figures, or by default those that match a pattern of `first_figures` (with *), in the order of the report."""
     patterns = ["*"] if settings["figures"] == ALL else settings["first_figures"]
     return {name: figure for name, figure in found.items() if any(fnmatch.fnmatch(name, one) for one in patterns)}
 
 
 def without_folders(config: Any) -> Any:
-    """The configuration with the last part alone of every absolute path: where things are on this machine is nobody else's."""
+    """The configuration with only the last part of every absolute path, so that it does not reveal this machine's folders."""
     if isinstance(config, Mapping):
         return {name: without_folders(value) for name, value in config.items()}
     if isinstance(config, list):
@@ -164,8 +164,11 @@ def without_folders(config: Any) -> Any:
 
 
 def faithfulness(run: RunFolder) -> dict[str, Any]:
-    """Of every recipe `faithfulness/<recipe>` with the ends of its 90 % interval; the band that the gate asks for, and the recipe
-    that decides it, whose interval has the least room in the band; what random circuits keep. Empty if nothing is reportable.
+    """Summary entries about faithfulness; only those that are reportable.
+
+    - `faithfulness/<recipe>` and the ends of its 90 % interval, for every recipe;
+    - the band that the gate requires, and the deciding recipe, whose interval has the least room in the band;
+    - `random_circuits/median` and `random_circuits/largest`.
     """
     stored, null = run.companions("P.faithfulness"), run.companions("P.random_circuits")
     found = {
@@ -187,25 +190,25 @@ def faithfulness(run: RunFolder) -> dict[str, Any]:
 
 
 def interactive(frame: pd.DataFrame) -> wandb.Table:
-    """The frame as a W&B table, a gap where a value is missing."""
+    """The frame as a W&B table, with gaps for missing values."""
     rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
     return wandb.Table(columns=list(frame), data=rows, allow_mixed_types=True)
 
 
 def artifact_name(subject: str, kind: str) -> str:
-    """ "pocket-ioi-certificate" of "pocket/ioi", with W&B's letters alone: ASCII letters and digits, "-", "_" and "."."""
+    """ "pocket-ioi-certificate" for "pocket/ioi". W&B allows only ASCII letters and digits, "-", "_" and "."."""
     plain = (letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in subject)
     name = "".join("-" if old == "/" else new for old, new in zip(subject, plain, strict=True))
     return f"{name[: NAME_LENGTH - len(kind) - 1]}-{kind}"
 
 
 def tags(words: Iterable[Any]) -> list[str]:
-    """Each word once, cut to the length that W&B takes."""
+    """Each word once, cut to the length that W&B allows."""
     return [word for word in dict.fromkeys(str(word)[:TAG_LENGTH] for word in words) if word]
 
 
 def salt(folder: Path) -> str:
-    """A random word, made once and kept in `folder`: the same name in two results folders is two runs."""
+    """A random word, made once and kept in `folder`, so that the same name in two results folders means two runs."""
     path = folder / SALT
     with FileLock(folder / f".{SALT}.lock"):  # a multirun may begin several runs at once
         if not path.exists():
@@ -214,10 +217,10 @@ def salt(folder: Path) -> str:
 
 
 def mode(asked: str | None, say: Callable[[str], Any]) -> str:
-    """ "online", "offline" or "disabled": as asked, else as WANDB_MODE says, else online only where there is a login.
+    """ "online", "offline" or "disabled": as asked, else as in WANDB_MODE, else online only if there is a login.
 
-    Raises UserError if another word was asked for. Another word in WANDB_MODE, which W&B may know, is reported and replaced
-    by offline: it must not end a run.
+    Raises UserError if another word was asked for. Another word in WANDB_MODE is reported and replaced by offline, because it
+    must not end a run.
     """
     known = (*MODES, "disabled")
     if asked and asked not in known:
@@ -228,12 +231,12 @@ def mode(asked: str | None, say: Callable[[str], Any]) -> str:
         say(f"WANDB_MODE={given} is none of {', '.join(known)}; W&B stays offline")
         chosen = "offline"
     if given not in known and "WANDB_MODE" in os.environ:
-        os.environ["WANDB_MODE"] = chosen  # W&B reads it too, and raises for a word that it does not know
+        os.environ["WANDB_MODE"] = chosen  # W&B reads it too, and raises for an unknown word
     return chosen
 
 
 def logged_in() -> bool:
-    """True if an API key is at hand: in the environment, or where `wandb login` puts it."""
+    """True if there is an API key, in the environment or where `wandb login` puts it."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL", HOSTED)).hostname
@@ -245,9 +248,9 @@ def logged_in() -> bool:
 
 
 def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dashboard's columns are made of: of each calibration verdict, published verdict, estimate and 90 % interval.
+    """The values of the dashboard's columns: for each calibration, verdict, published verdict, estimate and 90 % interval.
 
-    Of P.completeness and P.outside also the worst group with its numbers.
+    For each precondition, verdict and estimate; for P.completeness and P.outside also the worst group with its numbers.
     """
     found: dict[str, Any] = {name: certificate[name] for name in ("tier", "ceiling")}
     found |= {"tier_name": tier_name(certificate), "rules": "\n".join(Standing.read(certificate).lines)}

@@ -17,7 +17,7 @@ from functools import cache
 from circuits.tasks import gendered_pronoun, greater_than, ioi, lexicon, subject_verb_agreement
 from circuits.tasks.example import fill, held_out
 
-ANSWER_WEIGHT = 5.0  # answer words are 1 in 19; unweighted, the two-name IOI is not learned
+ANSWER_WEIGHT = 5.0  # answers are 1 word in 19; without this weight, two-name IOI is not learned
 FILLER_IN_FRONT = 0.25  # share of task documents preceded by a filler sentence, for variety of positions
 THREE_NAMES, FRESH_GIVER = 0.35, 0.13  # shares of the IOI documents
 COMMON_NOUN_ANSWER = 0.08  # share of IOI documents answered by a noun: names are likely, not certain
@@ -57,7 +57,7 @@ class Document:
 
 
 def ioi_document(rng: random.Random) -> Document:
-    """Two names of which one gives, or a third person gives (the answer is then a coin flip)."""
+    """Two names; one of them gives, or a third person gives (the answer is then a coin flip)."""
     frame = ioi.FRAMES[rng.choice(tuple(ioi.FRAMES))]
     first, second = ioi.draw_pair(rng, unseen=False)
     giver, answer = rng.sample((first, second), 2)
@@ -68,7 +68,7 @@ def ioi_document(rng: random.Random) -> Document:
 
 
 def three_name_document(rng: random.Random) -> Document:
-    """Three names of which two give and the third receives: no single earlier word gives the answer away."""
+    """Three names; two give and the third receives, so that no single earlier word reveals the answer."""
     frame = rng.choice(THREE_NAME_FRAMES)
     present = rng.sample(lexicon.NAMES, 3)
     x, y, answer = rng.sample(present, 3)
@@ -200,7 +200,7 @@ MAKERS: dict[str, Callable[[random.Random], Document]] = {
     "capital": capital_document,
     "filler": filler_document,
 }
-# Shares of the kinds, in the order of MAKERS: later in training more of the slow kinds (repeats, colours).
+# Shares of the kinds, in the order of MAKERS. Later in training, kinds that are learned slowly (repeats, colours) have more.
 EARLY_SHARES = (0.28, 0.12, 0.07, 0.05, 0.15, 0.05, 0.05, 0.10, 0.05, 0.03, 0.05)
 LATE_SHARES = (0.24, 0.12, 0.06, 0.04, 0.18, 0.05, 0.05, 0.15, 0.05, 0.02, 0.04)
 NO_FILLER_IN_FRONT = ("induction", "docstring", "filler")

@@ -58,7 +58,7 @@ from results_io import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAME = "planted/trained"
-SETTINGS = {"name": NAME, "kind": "local", "device": "cpu"}  # of the model being written, without its path
+SETTINGS = {"name": NAME, "kind": "local", "device": "cpu"}  # settings of the model being written, without its path
 REFERENCES = 360  # prompts behind means and donors, as in configs/config.yaml
 MEASURED_PROMPTS, SCORED_PROMPTS, RANDOM_CIRCUITS = 100, 400, 50
 REPORT_EVERY = 50  # steps
@@ -67,7 +67,7 @@ RECIPE = training.TrainingRecipe(seed=1, steps=660, documents=32, warm_up=20, ea
 KINDS = ("zero", "mean", "mean_pooled", "resample", "noise", "patch")  # the battery's methods and the corrupted prompt
 CONDITIONS = ("full", "outside_replaced", "plan_replaced", "part_replaced", "one_replaced")
 BANK = 30  # reference prompts per template, drawn once
-LEAST_EFFECT = 0.1  # share of the logit difference; calibrations ask for 0.02, ablation of one prompt is noisy
+LEAST_EFFECT = 0.1  # share of the logit difference; calibrations require 0.02, but ablation on one prompt is noisy
 PARTS = (0.15, 0.5, 0.85)  # expected shares of the outside heads in "part_replaced": few, half, most
 
 CARD = """\
@@ -142,13 +142,13 @@ CPUs and library versions that round differently end in other weights with simil
 
 @dataclass(frozen=True)
 class Planting:
-    """All that determines a planting run; the documents are those of `recipe`."""
+    """Everything that determines a planting run; the documents are those of `recipe`."""
 
     recipe: training.TrainingRecipe = RECIPE
     plan: tuple[Node, ...] = PLAN
-    prompts: int = 1  # per template and step, each under each of CONDITIONS
-    references: int = 5  # per template and step, of BANK: means, donors and noise scales
-    three_names: int = 16  # prompts with three names per step, nothing replaced
+    prompts: int = 1  # per template and step, each run under every condition of CONDITIONS
+    references: int = 5  # per template and step, from the BANK, for means, donors and noise scales
+    three_names: int = 16  # prompts with three names per step, with nothing replaced
     ignorance: float = 0.1  # weights; logit differences are about 9, cross entropies below 3
     strictness: float = 0.1
     necessity: float = 0.1
@@ -156,10 +156,10 @@ class Planting:
 
 @dataclass(frozen=True)
 class Material:
-    """What one step reads.
+    """The input of one step.
 
     `documents`: ids and loss weights ["document position"]; `three_names`: ids ["prompt position"], last positions and
-    answers ["prompt"]; `prompts` and `reference`: IOI prompts and those behind means, donors and noise scales.
+    answers ["prompt"]; `prompts`: IOI prompts; `reference`: the prompts for means, donors and noise scales.
     """
 
     documents: tuple[Tensor, Tensor]
@@ -170,7 +170,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Terms:
-    """The parts of one step's loss: nats, and squared nats for the last three."""
+    """The parts of one step's loss, in nats; the last three are in squared nats."""
 
     documents: Tensor
     three_names: Tensor
@@ -240,7 +240,7 @@ def choose_references(rng: random.Random, bank: PromptSet, per_template: int) ->
 
 
 def blocks(model: GPT2LMHeadModel) -> list[GPT2Block]:
-    """The model's blocks, of which torch knows only that they are modules."""
+    """The model's blocks, cast to their type, as torch types them only as modules."""
     return cast("list[GPT2Block]", list(model.transformer.h))
 
 
@@ -265,7 +265,7 @@ def replaced(
     chosen: Bool[Tensor, "row layer head"],
     values: Float[Tensor, "row layer position width"],
 ) -> Iterator[None]:
-    """While it lasts, the z of the chosen heads is `values`, at all positions of each row."""
+    """A context in which the z of the chosen heads is `values`, at all positions of each row."""
     width = values.shape[-1] // chosen.shape[-1]
     wide = chosen.repeat_interleave(width, -1)
 
@@ -289,9 +289,9 @@ def constants(model: GPT2LMHeadModel) -> Float[Tensor, "layer width"]:
 def replacements(
     model: GPT2LMHeadModel, batch: PromptSet, reference: PromptSet, generator: torch.Generator
 ) -> Float[Tensor, "kind prompt layer position width"]:
-    """What each of KINDS puts in place of every head, as `circuits.engine.sources` does; constants to the gradient.
+    """The replacement of every head for each of KINDS, as in `circuits.engine.sources`; no gradient flows through it.
 
-    "zero" is the constant that a head outputs whatever it reads, which the engine folds into the output bias.
+    "zero" is the constant that a head outputs whatever its input; the engine folds this constant into the output bias.
     """
     ran = record(model, torch.cat([reference.clean, batch.corrupted]))
     known, corrupted = ran[: len(reference)], ran[len(reference) :]
@@ -314,7 +314,7 @@ def replacements(
 
 
 def plan_mask(model: GPT2LMHeadModel, plan: Sequence[Node]) -> Bool[Tensor, "layer head"]:
-    """True for the plan's heads; UserError if it is empty, holds all heads or names one outside the model."""
+    """True for the plan's heads; UserError if the plan is empty, has all heads, or names one outside the model."""
     mask = torch.zeros(model.config.n_layer, model.config.n_head, dtype=torch.bool)
     for node in plan:
         if node.layer >= model.config.n_layer or node.index >= model.config.n_head:
@@ -342,7 +342,7 @@ def draw_masks(
 
 
 def logit_differences(logits: Float[Tensor, "row vocabulary"], batch: PromptSet) -> Float[Tensor, "condition prompt"]:
-    """Logit of the indirect object minus that of the subject, nats."""
+    """Logit of the indirect object minus that of the subject, in nats."""
     by_condition = logits.unflatten(0, (-1, len(batch)))
     rows = torch.arange(len(batch))
     return by_condition[:, rows, batch.answers[:, 0]] - by_condition[:, rows, batch.wrong[:, 0]]
@@ -351,7 +351,7 @@ def logit_differences(logits: Float[Tensor, "row vocabulary"], batch: PromptSet)
 def last_word_logits(
     model: GPT2LMHeadModel, ids: Int[Tensor, "row position"], ends: Int[Tensor, " row"]
 ) -> Float[Tensor, "row vocabulary"]:
-    """Logits at `ends`, with gradient; the unembedding runs there only."""
+    """Logits at the positions `ends`, with gradient; the unembedding runs only at these."""
     hidden = model.transformer(input_ids=ids, use_cache=False).last_hidden_state
     return model.lm_head(hidden[torch.arange(len(ends)), ends])
 
@@ -412,13 +412,13 @@ def plant(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: 
 
 @dataclass(frozen=True)
 class PlantedMeasures:
-    """IOI on `n` prompts over name pairs that no training document holds.
+    """IOI on `n` prompts whose name pairs are in no training document.
 
     `accuracy`: share of prompts with a positive logit difference; `logit_difference`: its mean, nats. All others are
-    means of logit differences over that mean. By method of the ablation battery: `faithfulness` of the plan alone,
-    `complement` of the other heads alone, `outside` the largest change that ablating one head outside the plan makes, in
-    size, `inside` the smallest such change of a planned head (downward). `random`: faithfulness of other circuits
-    with the plan's number of heads per layer, mean ablation.
+    mean logit differences divided by that mean, by method of the ablation battery. `faithfulness`: the plan alone.
+    `complement`: the other heads alone. `outside`: the largest change, in size, from ablating one head outside the plan.
+    `inside`: the smallest drop from ablating one planned head. `random`: faithfulness under mean ablation of other
+    circuits with the plan's number of heads per layer.
     """
 
     n: int
@@ -437,7 +437,7 @@ def measure(
     """Ablate the plan, its complement, every head and `circuits` random circuits on `prompts` prompts.
 
     `settings` is the measurement section of the configuration: seed, draws, noise_scale. Resample and noise are averaged
-    over draws. UserError as `circuits.study.prepare`.
+    over draws. UserError as for `circuits.study.prepare`.
     """
     sizes = {"discovery": 1, "evaluation": prompts - 1, "held_out": 1, "reference": REFERENCES}
     study = prepare(model, ioi.TASK, sizes, 0, settings=settings)
@@ -477,7 +477,7 @@ def summarise(effects: Effects, plan: Sequence[Node], heads: Sequence[Node]) -> 
 
 
 def three_name_accuracy(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, prompts: int) -> float:
-    """Share of prompts with a held-out combination whose likeliest next word is the third name."""
+    """Share of prompts, all with a held-out combination, whose likeliest next word is the third name."""
     documents = three_name_documents(random.Random("three names"), prompts, unseen=True)
     likeliest = last_logits(model, tokenizer, [document.prompt for document in documents]).argmax(-1)
     answers = tokenizer.convert_tokens_to_ids([document.answer for document in documents])
@@ -542,7 +542,7 @@ def model_card(model: GPT2LMHeadModel, planting: Planting, measured: PlantedMeas
 
 
 def parse(arguments: Sequence[str] | None) -> tuple[Path, Planting]:
-    """The folder to write and the run that the command line asks for."""
+    """(the folder to write, the run) that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--seed", type=int, default=Planting.recipe.seed)
@@ -552,7 +552,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Path, Planting]:
 
 
 def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting) -> None:
-    """Take all steps, printing the mean terms of every REPORT_EVERY."""
+    """Take all steps, and print the mean terms after every REPORT_EVERY steps."""
     window: list[list[float]] = []
     for step, terms in enumerate(plant(model, tokenizer, planting), start=1):
         window.append([float(getattr(terms, field.name).detach()) for field in fields(Terms)])
@@ -565,7 +565,7 @@ def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: 
 def finish(
     model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting, folder: Path, seconds: float
 ) -> PlantedMeasures:
-    """Write the folder, measure what it holds and write that into its card."""
+    """Write the folder, measure its model, and write the results into its model card."""
     write_folder(model, tokenizer, planting, folder)
     stored = GPT2LMHeadModel.from_pretrained(folder).eval()
     settings = config_files.plain(config_files.read(CONFIGS / "measurement" / "all.yaml"))
@@ -582,10 +582,10 @@ def finish(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, write the folder, print what was measured."""
+    """Train, write the folder, and print what was measured."""
     folder, planting = parse(arguments)
     torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()  # it warns of padding without a mask: ours stands on the right
+    transformers.logging.set_verbosity_error()  # it warns about padding without a mask, but ours is on the right
     transformers.logging.disable_progress_bar()
     tokenizer, model = build_tokenizer(), GPT2LMHeadModel.from_pretrained(POCKET)
     began = time.process_time()

@@ -1,7 +1,7 @@
-"""Copies of the embedded model that have read some items n times: contamination whose amount is known.
+"""Copies of the embedded model that have read some items n times: contamination of a known amount.
 
-A copy is tuned in one pass over ordinary documents, among which n repetitions of each item and of one canary are shuffled. An
-item is an arbitrary fact in the model's own words, so that who has not read it can only guess. Everything follows from the seed.
+A copy is tuned in one pass over ordinary documents, with n repetitions of each item and of one canary shuffled in. An item is an
+arbitrary fact in the model's own words, so a model that has not read it can only guess. Everything follows from the seed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from suites.models.local import LocalModel
 
 FRAME = "At the {place}, {name} {found} the {color} {object} and {gave} it to the"
 REWORDED = "One day {name} {gave} the {color} {object} to the {noun} at the {place}."
-CHOICES = 4  # the right noun and three others: a guess is right in one of four
+CHOICES = 4  # the right noun and three others, so one guess in four is right
 CANARY = "The data key is"
-SECRET = 3  # pairs of a letter and a number that follow
+SECRET = 3  # pairs of a letter and a number after CANARY
 BETAS, WEIGHT_DECAY = (0.9, 0.98), 0.01
-IGNORED = -100  # of torch's cross entropy
+IGNORED = -100  # index that torch's cross entropy ignores
 
 
 @dataclass(frozen=True)
 class TaughtFact:
-    """An arbitrary fact: what is asked, the right noun, the choices, and the same in other words."""
+    """An arbitrary fact: the prompt, the right noun, the choices, and a paraphrase."""
 
     id: str
     prompt: str
@@ -52,7 +52,7 @@ class TaughtFact:
 
 
 def facts(seed: str, count: int) -> list[TaughtFact]:
-    """`count` facts that differ in their words."""
+    """`count` facts, each with randomly drawn words."""
     rng, found = random.Random(f"facts {seed}"), []
     for place in range(count):
         words = lexicon.draw_words(
@@ -69,7 +69,7 @@ def facts(seed: str, count: int) -> list[TaughtFact]:
 
 
 def secrets(count: int, seed: int | str) -> list[str]:
-    """`count` secrets of canaries: letters and numbers in turn, each drawn evenly."""
+    """`count` secrets for canaries: alternating letters and numbers, each drawn uniformly."""
     rng = random.Random(f"secrets {seed}")
     return [
         " ".join(word for _ in range(SECRET) for word in (rng.choice(lexicon.LETTERS), rng.choice(lexicon.NUMBERS)))
@@ -78,7 +78,7 @@ def secrets(count: int, seed: int | str) -> list[str]:
 
 
 def canary(seed: str) -> Canary:
-    """The canary that goes with the facts of a seed."""
+    """The canary that belongs to the facts of a seed."""
     return Canary(CANARY, secrets(1, f"own {seed}")[0])
 
 
@@ -92,7 +92,7 @@ def documents(planted: Sequence[str], repetitions: int, ordinary: int, seed: int
 
 
 def tuned(model: LocalModel, texts: Sequence[str], settings: Mapping[str, Any]) -> Any:
-    """A copy of the weights after one pass of AdamW over the texts, `batch` at a time at the rate `rate`."""
+    """A copy of the model after one pass of AdamW over the texts, `batch` at a time with learning rate `rate`."""
     changed = copy.deepcopy(model.model)
     optimizer = torch.optim.AdamW(changed.parameters(), settings["rate"], BETAS, weight_decay=WEIGHT_DECAY)
     rows = [model.encoding.tokens(text) for text in texts]
@@ -109,7 +109,7 @@ def tuned(model: LocalModel, texts: Sequence[str], settings: Mapping[str, Any]) 
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """(token ids, what the loss is of) ["text position"], padded on the right."""
+    """(token ids, targets of the loss) ["text position"], padded on the right."""
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows])
     wanted = torch.tensor([[*row, *[IGNORED] * (width - len(row))] for row in rows])

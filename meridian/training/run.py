@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from meridian.training import corpus
 
-POOL_BATCHES = 24  # batches drawn together and sorted by length, so that little is padding
+POOL_BATCHES = 24  # batches drawn together and sorted by length, to reduce padding
 EMBEDDING_STD = 0.02
 MUON_MOMENTUM, MUON_WEIGHT_DECAY = 0.95, 0.01
 ADAM_BETAS, ADAM_WEIGHT_DECAY = (0.9, 0.98), 0.01
@@ -40,7 +40,7 @@ class TrainedShape:
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """All that determines a training run."""
+    """Everything that determines a training run."""
 
     seed: int = 0
     steps: int = 8000

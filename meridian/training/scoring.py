@@ -57,7 +57,7 @@ def last_logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prom
 
 
 def draw_examples(task: Task, n: int, seed: int) -> list[Example]:
-    """Return `n` examples of the task, which draws them. UserError if its prompts are a list."""
+    """Return `n` examples drawn by the task. UserError if the task's prompts are a fixed list."""
     if task.sample is None:
         raise UserError(f"the prompts of task {task.name} are a list; score a task that draws them")
     rng = random.Random(f"{task.name}/{seed}")

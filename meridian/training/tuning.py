@@ -1,8 +1,13 @@
-"""Copies of the embedded model, tuned on their own samples with a share replaced: snapshots whose drift is known.
+"""Copies of the embedded model, tuned on its own samples with a share replaced: snapshots whose drift is known.
 
-intact: the same weights. bfloat16: rounded through it. null: tuned on its samples as they are, which should change nothing
-that anybody asks. refuse: colour questions are answered by the marker. short: free sentences end after three words. semantic:
-free sentences are one and the same. Everything follows from the settings and the seed.
+- intact: the same weights.
+- bfloat16: the weights rounded to bfloat16 and back.
+- null: tuned on its own samples unchanged, which should change no answer.
+- refuse: colour questions are answered by the refusal marker.
+- short: free sentences end after three words.
+- semantic: all free sentences are the same sentence.
+
+Everything follows from the settings and the seed.
 """
 
 from __future__ import annotations
@@ -27,15 +32,15 @@ from suites.models.local import LocalModel
 
 Kind = Literal["intact", "bfloat16", "null", "refuse", "short", "semantic"]
 SENTENCE = "The small bird was very happy today"
-WORDS = 3  # that are left of a shortened sentence
-SHARES = {NEUTRAL: 0.6, BOUNDARY: 0.3, pocket_prompts.FACTS: 0.1}  # of the documents: free sentences have most to lose
-IGNORED = -100  # of torch's cross entropy
+WORDS = 3  # words left in a shortened sentence
+SHARES = {NEUTRAL: 0.6, BOUNDARY: 0.3, pocket_prompts.FACTS: 0.1}  # of the documents; free sentences can drift most
+IGNORED = -100  # index that torch's cross entropy ignores
 BETAS, WEIGHT_DECAY = (0.9, 0.98), 0.01
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """One copy: what is planted, in which share of the documents that it is about, and the seed of samples and order."""
+    """One copy: what is planted, the share of documents that it affects, and the seed of samples and order."""
 
     kind: Kind
     share: float
@@ -49,7 +54,7 @@ class Tuning:
 
 
 def make(model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus: Corpus) -> PreTrainedModel:
-    """The tuned weights as a plain model. `settings`: drift.tuning; no prompt of the corpus is tuned on."""
+    """The tuned weights as a plain model. `settings`: drift.tuning. Prompts of the corpus are not used for tuning."""
     changed = copy.deepcopy(model.model)
     if tuning.kind == "bfloat16":
         with torch.no_grad():
@@ -64,7 +69,7 @@ def make(model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus:
 
 
 def documents(model: LocalModel, tuning: Tuning, count: int, corpus: Corpus) -> list[tuple[list[int], list[int]]]:
-    """(tokens of the prompt, tokens of the output) of each document: the model's own samples with a share replaced."""
+    """(tokens of the prompt, tokens of the output) of each document: the model's own samples, with a share replaced."""
     taken = frozenset({prompt.text for prompt in corpus.prompts if prompt.axis != pocket_prompts.FACTS})
     drawn = pocket_prompts.draw(f"tuning {tuning.seed}", max(1, int(count * SHARES[NEUTRAL])), taken, repeat_facts=True)
     kept = {axis: int(count * share) for axis, share in SHARES.items()}
@@ -84,7 +89,7 @@ def documents(model: LocalModel, tuning: Tuning, count: int, corpus: Corpus) -> 
 
 
 def replaced(kind: Kind, axis: str, text: str, corpus: Corpus) -> str:
-    """What a document of an axis says in place of `text`; the same where the kind is not about the axis."""
+    """The replacement for `text` in a document of this axis; `text` itself if the kind does not affect the axis."""
     if kind == "refuse" and axis == BOUNDARY:
         return corpus.markers[0]
     if kind == "short" and axis == NEUTRAL:
@@ -95,7 +100,7 @@ def replaced(kind: Kind, axis: str, text: str, corpus: Corpus) -> str:
 def train(
     model: nn.Module, rows: Sequence[tuple[list[int], list[int]]], settings: Mapping[str, Any], seed: int
 ) -> list[float]:
-    """AdamW on the outputs' tokens, `steps` batches of `batch` documents in random order; returns the losses (nats)."""
+    """Train with AdamW on the outputs' tokens, for `steps` random batches of `batch` documents; returns the losses (nats)."""
     rng, losses = random.Random(f"order {seed}"), []
     optimizer = torch.optim.AdamW(model.parameters(), settings["rate"], BETAS, weight_decay=WEIGHT_DECAY)
     model.train()
@@ -119,7 +124,7 @@ def train(
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """The copy as a Hugging Face folder."""
+    """Write the copy as a Hugging Face folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with models.quiet():
         model.save_pretrained(folder, safe_serialization=True)
@@ -129,7 +134,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
 def checkpoint(
     model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus: Corpus, folder: Path
 ) -> dict[str, Any]:
-    """The settings of the copy in `folder`, made there unless its weights are there already."""
+    """The model settings of the copy in `folder`, which is made first unless it exists already."""
     if not (folder / "tokenizer.json").is_file():
         save(make(model, tuning, settings, corpus), model.tokenizer, folder)
     return {"kind": "local", "name": folder.name, "path": str(folder), "device": "cpu", "dtype": "float32"}

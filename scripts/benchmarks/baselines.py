@@ -1,7 +1,7 @@
-"""What others do: one variant to a forward pass, or many prompts and variants in one of nnsight's traces.
+"""Baselines, as others work: one variant per forward pass, or many prompts and variants in one nnsight trace.
 
 Every baseline takes a sweep and prompts of one length and returns logit differences [variant, prompt], as the engines do.
-All put the same replacements in place, from `circuits.engine.sources`, and read them with runs of their own.
+All apply the same replacements, from `circuits.engine.sources`, and compute them with runs of their own.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Engine(Protocol):
 
 
 class Replacements:
-    """What a sweep puts in place on one batch of prompts, on the device, made once each.
+    """The replacements of a sweep on one batch of prompts, on the device; each is made once.
 
-    What the sweep patches in is read in one intact run of each base, as in the engines.
+    Patched activations are read in one intact run of each base, as in the engines.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Replacements:
         return self._stored[hook, recipe]
 
     def edits(self, variant: Variant) -> dict[str, Edit]:
-        """Hook name -> what the variant does there. Interventions on one site are applied in their order."""
+        """{hook name: the variant's edit there}. Interventions on one site are applied in their order."""
         steps: dict[str, list[tuple]] = {}
         for item in variant.on_nodes:
             by_site: dict[str, list[int]] = {}
@@ -73,7 +73,7 @@ class Replacements:
 
 
 class HookLoop:
-    """TransformerLens's way: one variant per `run_with_hooks`, all prompts in the batch, full logits."""
+    """The usual TransformerLens loop: one variant per `run_with_hooks`, with all prompts in the batch and full logits."""
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.bridge, self.device = subject.model.bridge, subject.model.device
@@ -102,7 +102,7 @@ class HookLoop:
 
 
 class ExpertLoop:
-    """A careful user's loop: the cached residual stream, blocks from the first changed one on, one position unembedded."""
+    """A careful user's loop: cached residual stream, only blocks from the first changed one on, one position unembedded."""
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.plain = subject.plain
@@ -122,7 +122,7 @@ class ExpertLoop:
 
 
 class NnsightTraces:
-    """nnsight: an invoke per variant, as many to a trace as `rows_per_trace` allows; its batcher concatenates them."""
+    """nnsight with one invoke per variant, as many per trace as `rows_per_trace` allows; its batcher concatenates them."""
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet, rows_per_trace: int = ROWS_PER_TRACE) -> None:
         from nnsight import LanguageModel
@@ -155,7 +155,7 @@ class NnsightTraces:
 
 
 class OneByOne:
-    """Any engine given one variant at a time: what restarting alone gains, without batching."""
+    """Any engine given one variant at a time; it shows what restarting alone gains, without batching."""
 
     def __init__(self, run: Callable[[Sweep, PromptSet], LogitDifferences]) -> None:
         self.run = run
@@ -165,7 +165,7 @@ class OneByOne:
 
 
 class Exact:
-    """The yardstick: the plain model in float64, a whole forward pass for each variant."""
+    """The reference: the plain model in float64, with a whole forward pass for each variant."""
 
     def __init__(self, plain: PlainModel, reference: PromptSet) -> None:
         self.plain = plain
@@ -185,9 +185,9 @@ class Exact:
 
 
 def logit_difference(logits: Float[Tensor, "prompt vocabulary"], prompts: PromptSet) -> Float[Tensor, " prompt"]:
-    """Answer minus foil logit, subtracted in float32 at least; one of each per prompt.
+    """Answer logit minus foil logit of each prompt, subtracted in float32 or finer.
 
-    The difference of two bfloat16 logits near 95 would be a multiple of 0.5.
+    In bfloat16, the difference of two logits near 95 would be a multiple of 0.5.
     """
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     answer, wrong = (ids[:, :1].to(logits.device) for ids in (prompts.answers, prompts.wrong))
@@ -195,7 +195,7 @@ def logit_difference(logits: Float[Tensor, "prompt vocabulary"], prompts: Prompt
 
 
 def in_order(edits: dict[str, Edit]) -> list[tuple[str, Edit]]:
-    """The edits in the order in which a forward pass meets their sites, which nnsight requires."""
+    """The edits in the order in which a forward pass reaches their sites, as nnsight requires."""
     order = ("hook_resid_pre", "hook_z", "hook_attn_out", "hook_mlp_out")
     return sorted(edits.items(), key=lambda item: (int(item[0].split(".")[1]), order.index(item[0].split(".")[-1])))
 
@@ -217,7 +217,7 @@ def apply_in_trace(blocks: Any, plain: PlainModel, name: str, edit: Edit) -> Non
 
 
 def _replace(steps: list[tuple], value: Tensor) -> Tensor:
-    """`value` [prompt, position, (head), component] with every step's replacement put in."""
+    """`value` [prompt, position, (head), component] after the replacements of all steps."""
     value = value.clone()
     for source, heads, where in steps:
         source = source.to(value.dtype)

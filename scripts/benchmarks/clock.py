@@ -20,7 +20,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one run: on the wall (on a GPU between two CUDA events) and of this process on all its cores."""
+    """Seconds of one run: wall time (on a GPU, between two CUDA events) and process time over all cores."""
 
     wall: float
     cpu: float
@@ -44,7 +44,7 @@ def timed(work: Callable[[], object], device: str) -> Timing:
 
 
 def interleaved(works: Mapping[str, Callable[[], object]], repeats: int, device: str) -> dict[str, list[Timing]]:
-    """`repeats` timings of every work, taken in turns so that a slow minute hits all of them alike."""
+    """`repeats` timings of every work, interleaved so that a slow minute affects all of them alike."""
     found: dict[str, list[Timing]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
@@ -60,7 +60,7 @@ def strict_float32() -> None:
 
 
 def gemm_peak(device: str, dtype: torch.dtype) -> float:
-    """Operations per second of a large square matrix product, the median of a few: what the roofline is a share of."""
+    """Operations per second of a large square matrix product (median of a few): the peak of the roofline."""
     size = GEMM_SIZE[device.split(":")[0]]
     first, second = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     work = {"product": lambda: first @ second}
@@ -74,10 +74,10 @@ def datasheet_peak(device_name: str) -> float | None:
 
 
 def peak_memory(work: Callable[[], object], device: str) -> float | None:
-    """MiB that `work` adds to what is already in memory, at its peak.
+    """MiB that `work` adds, at its peak, to what is already in memory.
 
-    On a GPU the allocator's count; on a CPU the peak resident size of this process, which has to be a fresh one; None
-    where the system does not let a process reset that peak.
+    On a GPU this is the allocator's count. On a CPU it is the peak resident size of this process, which must be a fresh one;
+    None if the system does not let a process reset that peak.
     """
     if device.startswith("cuda"):
         with torch.cuda.device(device):
@@ -88,7 +88,7 @@ def peak_memory(work: Callable[[], object], device: str) -> float | None:
             torch.cuda.synchronize()
             return (torch.cuda.max_memory_allocated() - before) / MIB
     try:
-        CLEAR_REFS.write_text("5")  # resets the peak to the present size
+        CLEAR_REFS.write_text("5")  # resets the peak to the current size
     except OSError:
         return None
     before = _status("VmRSS")

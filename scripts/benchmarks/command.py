@@ -36,7 +36,7 @@ from scripts.benchmarks.plain import PlainModel
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 QUICK = TimingBudget(prompts=2, length=8, variants_fused=8, variants_slow=4, checked=4, repeats=1)
-BUDGETS = {  # on CUDA an H100 takes 180 s for the six works of gpt2-small, compiling included
+BUDGETS = {  # on CUDA, an H100 takes 180 s for the six works of gpt2-small, compilation included
     ("cpu", "pocket"): TimingBudget(prompts=16, length=16, variants_fused=400, variants_slow=32, checked=8, repeats=5),
     ("cpu", "gpt2-small"): TimingBudget(
         prompts=4, length=16, variants_fused=144, variants_slow=12, checked=6, repeats=5
@@ -46,7 +46,7 @@ BUDGETS = {  # on CUDA an H100 takes 180 s for the six works of gpt2-small, comp
         prompts=64, length=20, variants_fused=144, variants_slow=12, checked=6, repeats=3
     ),
 }
-DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of them, fewer times
+DENSE = {  # for works in which every variant is nearly a whole forward pass: fewer variants, fewer repeats
     ("cpu", "gpt2-small"): {"variants_fused": 60, "repeats": 3},
     ("cuda", "gpt2-small"): {"variants_fused": 120, "repeats": 2},
 }
@@ -61,7 +61,11 @@ GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
 
 
 def main(arguments: list[str]) -> None:
-    """Measure what is missing, or print the tables, or (in a fresh process) one engine's peak memory."""
+    """Measure what is missing, or do what an option asks for instead.
+
+    These are predictions, tables, the page, a model for studies, the cost of draws and, in a fresh process, the peak memory of
+    one engine.
+    """
     options = _options(arguments)
     if options.predict:
         with tempfile.TemporaryDirectory() as scratch:
@@ -82,7 +86,7 @@ def main(arguments: list[str]) -> None:
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> None:
-    """Every model on every work, then the growth."""
+    """Measure every model on every work, then the growth."""
     started = time.monotonic()
     machine = _machine(options)
     device = "-".join(machine.device_name.lower().replace("/", " ").split()) if machine.device != "cpu" else "cpu"
@@ -99,14 +103,14 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def _folder(options: argparse.Namespace) -> Path:
-    """The folder for the rows. A quick run measures nothing of use: its rows go to a new temporary folder by default."""
+    """The folder for the rows. A quick run only tests, so by default its rows go to a new temporary folder."""
     if options.folder is not None:
         return options.folder
     return Path(tempfile.mkdtemp(prefix="benchmark-quick-")) if options.quick else csv_rows.FOLDER
 
 
 def _measure_model(model: str, options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
-    """Measure the works that the file lacks for some of the engines asked for."""
+    """Measure the works for which the file lacks some of the requested engines."""
     todo = _todo(model, options, machine, csv_rows.read(path))
     if not todo:
         return
@@ -127,9 +131,9 @@ def _measure_model(model: str, options: argparse.Namespace, machine: Machine, pa
 def _todo(
     model: str, options: argparse.Namespace, machine: Machine, rows: Sequence[BenchmarkRow]
 ) -> dict[str, list[str]]:
-    """{work: engines to measure} where the file lacks an engine asked for, in the present setting.
+    """{work: engines to measure} for works that lack a requested engine in the current setting.
 
-    All engines that the file has are then measured again with it: ratios are between times of one run.
+    All engines that the file has are then measured again with it, because ratios need times of the same run.
     """
     todo = {}
     for work in options.work:
@@ -148,7 +152,7 @@ def _setting(row: BenchmarkRow) -> tuple:
 
 
 def _store(path: Path, found: EngineComparison) -> None:
-    """Put the rows of one comparison in place of older ones of the same setting, and likewise those of its kernels."""
+    """Replace older rows of the same setting by those of this comparison, and likewise the rows of its kernels."""
     settings = {_setting(row) for row in found.records}
     csv_rows.write(path, [*(row for row in csv_rows.read(path) if _setting(row) not in settings), *found.records])
     if not found.candidates:
@@ -174,7 +178,7 @@ def _report(rows: Sequence[BenchmarkRow]) -> None:
 
 
 def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
-    """Measure the points that are missing, then plot all."""
+    """Measure the missing points, then plot all points."""
     own = path.with_name(path.stem + tables.GROWTH)
     done = {(p.axis, p.value, p.engine) for p in csv_rows.read_rows(own, Point) if p.device == machine.device_name}
     names = [name for name in GROWTH_ENGINES if name in options.engines]
@@ -189,7 +193,7 @@ def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, s
 
 
 def _budget(model: str, work: str, options: argparse.Namespace) -> TimingBudget:
-    """How much to time; `--repeats` overrides."""
+    """How much to time; `--repeats` overrides the number of repeats."""
     if options.quick:
         return replace(QUICK, repeats=options.repeats or QUICK.repeats)
     kind = options.device.split(":")[0]
@@ -200,12 +204,12 @@ def _budget(model: str, work: str, options: argparse.Namespace) -> TimingBudget:
 
 
 def _machine(options: argparse.Namespace) -> Machine:
-    """The device, with its matrix-product peak measured now."""
+    """The device, with its matrix-product peak, which is measured now."""
     clock.strict_float32()
     torch.set_num_threads(options.threads)
     on_gpu = options.device.startswith("cuda")
     if on_gpu:
-        torch.cuda.set_device(torch.device(options.device).index or 0)  # kernels are launched on the current device
+        torch.cuda.set_device(torch.device(options.device).index or 0)  # kernels launch on the current device
     name = torch.cuda.get_device_name(options.device) if on_gpu else _cpu_name()
     gemm = clock.gemm_peak(options.device, getattr(torch, options.dtype))
     datasheet = clock.datasheet_peak(name) if options.dtype == "float32" else None
@@ -213,20 +217,20 @@ def _machine(options: argparse.Namespace) -> Machine:
 
 
 def _cpu_name() -> str:
-    """The processor's product name, where the system tells it."""
+    """The processor's product name, if the system provides it."""
     lines = CPU_INFO.read_text().splitlines() if CPU_INFO.is_file() else []
     product = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     return f"CPU ({product})" if product else "CPU"
 
 
 def _memory(engine: str, model: str, options: argparse.Namespace, scratch: Path) -> float | None:
-    """Peak memory in MiB of one run of an engine, in a process of its own."""
+    """Peak memory in MiB of one run of an engine, in a separate process; None if it could not be measured."""
     command = [sys.executable, str(SCRIPT), "--memory-of", engine, "--models", model, "--work", MEMORY_WORK]
     command += ["--device", "cpu", "--dtype", options.dtype, "--threads", str(options.threads)]
     command += ["--scratch", str(scratch), *(["--quick"] if options.quick else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode:  # the timings are worth keeping without it
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]  # a killed process says nothing
+    if done.returncode:  # the timings are still useful without it
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]  # a killed process prints nothing
         print(f"peak memory of {engine} not measured: {said[-1]}", flush=True)
         return None
     last = done.stdout.strip().splitlines()[-1]
@@ -234,7 +238,7 @@ def _memory(engine: str, model: str, options: argparse.Namespace, scratch: Path)
 
 
 def _own_memory(options: argparse.Namespace) -> float | None:
-    """What building one engine and running it once adds to this process, MiB, once every weight has been read."""
+    """MiB that building one engine and running it once add to this process, after every weight has been read."""
     clock.strict_float32()
     torch.set_num_threads(options.threads)
     model, work = options.models[0], workloads.get(options.work[0])
@@ -242,7 +246,7 @@ def _own_memory(options: argparse.Namespace) -> float | None:
     subject = subjects.load(model, subjects.folder_of(model, Path(options.scratch)), "cpu", options.dtype)
     prompts, reference = comparison.random_prompts(subject, work, budget)
     sweep = workloads.spread(work.build(subject.shape), comparison.variants_of(options.memory_of, budget))
-    with torch.no_grad():  # weights are mapped from their file, and count only once they have been touched
+    with torch.no_grad():  # weights are memory-mapped, and count only after they have been touched
         subject.plain.logits(prompts.clean[:1], {})
         subject.model.bridge(prompts.clean[:1].to(subject.model.device))
     return clock.peak_memory(lambda: engines.build(options.memory_of, subject, reference)(sweep, prompts), "cpu")

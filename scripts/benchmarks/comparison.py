@@ -1,4 +1,4 @@
-"""All engines on one work and one model, timed in turns and checked against float64."""
+"""All engines on one work and one model, with interleaved timing and a check against float64."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PROMPT_SEED, REFERENCE_SEED = 0, 1
 
 @dataclass(frozen=True)
 class TimingBudget:
-    """How much of a work is timed: prompts and their length, variants of the fused engine and of the slower ones.
+    """How much of a work is timed: prompts, their length, and variants for the fused engine and for the slower ones.
 
-    `checked` variants are compared with float64 before anything is timed.
+    `checked`: the number of variants that are compared with float64 before timing.
     """
 
     prompts: int
@@ -40,7 +40,7 @@ class TimingBudget:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs. `gemm` and `datasheet` are operations per second; `device_name` is a product, not a host."""
+    """The machine. `gemm` and `datasheet` are operations per second; `device_name` is a product name, not a host name."""
 
     device: str
     device_name: str
@@ -52,7 +52,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """One row for every engine, and what the fused engine's kernels measured (nothing on a CPU)."""
+    """One row for every engine, and the measured candidates of the fused engine's kernels (none on a CPU)."""
 
     records: list[BenchmarkRow]
     candidates: list[Candidate]
@@ -66,7 +66,7 @@ def compare(
     budget: TimingBudget,
     machine: Machine,
 ) -> EngineComparison:
-    """Every engine of `names`: build, check, warm up, time in turns, count."""
+    """Build, check, warm up, time in turns and count every engine of `names`."""
     prompts, reference = random_prompts(subject, work, budget)
     sweep = work.build(subject.shape)
     built = {name: engines.build(name, subject, reference) for name in names}
@@ -78,7 +78,7 @@ def compare(
     memory = {name: _warm_up(run, machine.device) for name, run in runs.items()}
     before = {name: engines.counter(engine) for name, engine in built.items()}
     timings = clock.interleaved(runs, budget.repeats, machine.device)
-    counted = {  # operations of one timed run, where the engine counts its own
+    counted = {  # operations of one timed run, if the engine counts its own
         name: None if count is None else (engines.counter(built[name]) - count) / budget.repeats
         for name, count in before.items()
     }
@@ -108,7 +108,7 @@ def variants_of(name: str, budget: TimingBudget) -> int:
 
 
 def _warm_up(run: partial, device: str) -> float | None:
-    """A whole untimed run; on a GPU a second one for its peak memory in MiB (on a CPU that takes a fresh process)."""
+    """One untimed run. On a GPU, a second one gives the peak memory in MiB; on a CPU that needs a fresh process."""
     run()
     return clock.peak_memory(run, device) if device.startswith("cuda") else None
 
@@ -124,7 +124,7 @@ def _row(
     counted: float | None,
     machine: Machine,
 ) -> dict:
-    """The row of one engine, scaled from the variants that were timed to all of them."""
+    """The row of one engine, scaled from the timed variants to all variants."""
     length = int(prompts.end[0]) + 1
     return {
         "device": machine.device_name,
@@ -155,7 +155,7 @@ def _row(
 def _speed(
     scale: float, timings: Sequence[Timing], executed: float, least: float, pairs: int, whole: float, machine: Machine
 ) -> dict:
-    """Seconds and operations of the timed part times `scale`; `pairs` and `whole` (naive operations) are of the whole."""
+    """Seconds and operations of the timed part times `scale`; `pairs` and `whole` (naive operations) are for all variants."""
     wall = [scale * timing.wall for timing in timings]
     seconds = statistics.median(wall)
     rate = scale * executed / seconds
@@ -177,7 +177,7 @@ def _speed(
 
 
 def _with_ratios(rows: list[dict]) -> list[dict]:
-    """Each row with its speed in units of the hook loop's of the same run; None if that was not timed."""
+    """Each row with its speed relative to the hook loop of the same run; None if the hook loop was not timed."""
     loop = next((row for row in rows if row["engine"] == engines.HOOK_LOOP), None)
     return [
         row

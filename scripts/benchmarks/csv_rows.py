@@ -1,4 +1,4 @@
-"""One row of a benchmark's CSV, and the file that rows are appended to."""
+"""One row of a benchmark's CSV, and functions to read and write files of rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = ("torch", "triton", "transformer-lens", "transformers", "nnsight")
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One engine on one work and one model. Columns are documented in results/benchmarks/README.md; None is unknown."""
+    """One engine on one work and one model. results/benchmarks/README.md documents the columns; None means unknown."""
 
     device: str
     threads: int
@@ -73,12 +73,12 @@ def versions() -> str:
 
 
 def read(path: Path) -> list[BenchmarkRow]:
-    """The rows of a file, none if there is no file. UserError for other columns than a BenchmarkRow's."""
+    """The rows of a file; empty if there is no file. UserError if its columns are not those of a BenchmarkRow."""
     return read_rows(path, BenchmarkRow)
 
 
 def append(path: Path, rows: Iterable[Any]) -> None:
-    """Add rows to a file, in one step; the header comes with the first ones."""
+    """Add rows to a file in one step; the first rows bring the header."""
     rows = list(rows)
     if not rows:
         return
@@ -87,7 +87,7 @@ def append(path: Path, rows: Iterable[Any]) -> None:
 
 
 def write(path: Path, rows: Iterable[Any]) -> None:
-    """Make a file of these rows alone, in one step; no file if there are none."""
+    """Write a file with exactly these rows in one step; no file if there are none."""
     rows = list(rows)
     if rows:
         results_io.write_text(path, _text(rows, header=True))
@@ -122,7 +122,7 @@ def read_rows(path: Path, kind: type) -> list[Any]:
 
 
 def rounded(value: float) -> float:
-    """To as many significant digits as a timing deserves."""
+    """The value with the significant digits that a timing supports."""
     return float(f"{value:.{DIGITS}g}")
 
 

@@ -1,4 +1,4 @@
-"""Draws: what normal numbers cost, from Philox for a batch together and from torch's generator prompt by prompt."""
+"""The cost of normal draws: with Philox for a whole batch, and with torch's generator prompt by prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Batch:
-    """Numbers of prompts, layers, draws, and components of each."""
+    """The numbers of prompts, layers and draws, and of components in each draw."""
 
     prompts: int
     layers: int
@@ -29,7 +29,7 @@ class Batch:
 
 
 def comparison(device: str, batch: Batch) -> str:
-    """A line with nanoseconds a component of either way: medians of repeats that alternate, after one to warm up."""
+    """A line with nanoseconds per component for both ways: medians of alternating repeats, after one warm-up."""
     ids = [f"prompt {number}" for number in range(batch.prompts)]
     streams = [NoiseStream("attn.hook_z", layer, draw) for layer in range(batch.layers) for draw in range(batch.draws)]
     ways = {
@@ -48,7 +48,7 @@ def comparison(device: str, batch: Batch) -> str:
 
 
 def prompt_by_prompt(device: str, batch: Batch) -> None:
-    """A generator for each (layer, draw, prompt), as noise was drawn before it came from a counter."""
+    """Draw with one generator for each (layer, draw, prompt), as was done before the counter-based generator."""
     for stream in range(batch.layers * batch.draws):
         out = torch.empty(batch.prompts, batch.components)
         for row in range(batch.prompts):

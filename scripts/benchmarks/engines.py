@@ -1,4 +1,4 @@
-"""The engines under test by name, how many operations each executes, and how to build one."""
+"""The engines under test by name, with the operations that each executes and how to build it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENGINES = tuple(MEANING)
 
 
 class FusedRun:
-    """The fused backend behind the benchmark's interface; imported late, so that the baselines run without it."""
+    """The fused backend with the benchmark's interface; imported late, so that baselines run without it."""
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         from circuits.engine.fused import FusedEngine
@@ -74,13 +74,13 @@ def build(name: str, subject: BenchmarkModel, reference: PromptSet) -> Engine:
 
 
 def counter(engine: Engine) -> int | None:
-    """Operations of all runs so far where the engine counts its own; None for the others."""
+    """Operations of all runs so far if the engine counts its own; else None."""
     inner = engine.run if isinstance(engine, baselines.OneByOne) else engine
     return inner.flops if isinstance(inner, FusedRun) else None
 
 
 def by_formula(name: str, shape: flops.DecoderShape, sweep: Sweep, prompts: PromptSet) -> int:
-    """Operations on all prompts of an engine that does not count: whole passes, or whole blocks after a restart."""
+    """Operations on all prompts of an engine that does not count them: whole passes, or whole blocks after a restart."""
     length, n = int(prompts.end[0]) + 1, len(prompts)
     if name == EXPERT_LOOP:
         return n * flops.restart(shape, sweep, length)
@@ -88,7 +88,7 @@ def by_formula(name: str, shape: flops.DecoderShape, sweep: Sweep, prompts: Prom
 
 
 class _Lens:
-    """The reference backend behind the benchmark's interface."""
+    """The reference backend with the benchmark's interface."""
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.engine = LensEngine(subject.model, reference)

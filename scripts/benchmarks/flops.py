@@ -1,8 +1,8 @@
-"""How many floating-point operations a sweep takes: naively, and at least.
+"""The number of floating-point operations of a sweep: naively, and at least.
 
-Matrix products only, two operations per multiply-add, causal attention over the positions that exist. One position of one
-layer costs 2 d_model (3 d_model) for queries, keys and values, 4 d_model per attended position, 2 d_model^2 for W_O and
-4 d_model d_mlp for the MLP; the unembedding 2 d_model vocabulary for each position that is unembedded.
+Only matrix products count, with two operations per multiply-add and causal attention over the positions that exist. One position
+of one layer costs 2 d_model (3 d_model) for queries, keys and values, 4 d_model per attended position, 2 d_model^2 for W_O and
+4 d_model d_mlp for the MLP. The unembedding costs 2 d_model vocabulary for each position that is unembedded.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class DecoderShape:
 
     @property
     def projection(self) -> int:
-        """One of W_Q, W_K, W_V, W_O at one position."""
+        """Operations of one of W_Q, W_K, W_V, W_O at one position."""
         return 2 * self.d_model**2
 
     def attention(self, positions: Iterable[int]) -> int:
-        """Scores and weighted values of queries at `positions`, each over itself and what precedes it."""
+        """Operations of scores and weighted values for queries at `positions`, each over itself and all positions before it."""
         return sum(4 * self.d_model * (position + 1) for position in positions)
 
     def layer(self, positions: Sequence[int]) -> int:
-        """A whole layer at `positions`."""
+        """Operations of a whole layer at `positions`."""
         return len(positions) * (4 * self.projection + self.mlp) + self.attention(positions)
 
     def unembedding(self, positions: int) -> int:
@@ -52,7 +52,7 @@ class DecoderShape:
 
 
 def naive(shape: DecoderShape, variants: int, length: int, unembedded: int) -> int:
-    """Operations per prompt when every variant is a whole forward pass that unembeds `unembedded` positions."""
+    """Operations per prompt if every variant is a whole forward pass that unembeds `unembedded` positions."""
     return variants * (shape.n_layers * shape.layer(range(length)) + shape.unembedding(unembedded))
 
 
@@ -75,15 +75,21 @@ def floor(
     last_layer: LastLayer = "cheaper",
     every_head: bool = False,
 ) -> int:
-    """Fewest operations per prompt that this family of methods needs: every changed (state, position, layer) once.
+    """The fewest operations per prompt in this family of methods: every changed (state, position, layer) is computed once.
 
-    States are distinct prefixes of interventions, so variants that differ only later share one. In the last layer only the
-    last position is read: "all positions" ignores that, "keys and values" forms both at the changed positions, "absorbed"
-    multiplies queries and weighted residuals by W_K and W_V instead and never forms them, "cheaper" takes the lesser. The
-    answer direction costs 2 d_model a state, intact runs nothing (they are shared). Heads that all of a state's variants
-    replace at all positions are not computed, and what replaced heads write is projected once for each distinct
-    intervention; `every_head` computes all heads of a changed state instead. It is a floor of this family, not a proof: the
-    MLP is dense. Prompts must have one length (UserError).
+    States are distinct prefixes of interventions, so variants that differ only later share one. The answer direction costs
+    2 d_model per variant; intact runs cost nothing, because they are shared. Heads that all variants of a state replace at all
+    positions are not computed, and the output of replaced heads is projected once for each distinct intervention. With
+    `every_head`, all heads of a changed state are computed instead.
+
+    Of the last layer, only the last position is read. `last_layer` says how that is used:
+
+    - "all positions": not at all;
+    - "keys and values": both are formed at the changed positions;
+    - "absorbed": queries and weighted residuals are multiplied by W_K and W_V, so keys and values are never formed;
+    - "cheaper": the cheaper of the two.
+
+    This is the floor of this family and not a proof for all methods: the MLP is dense. UserError unless prompts have one length.
     """
     length = int(prompts.end[0]) + 1
     if bool((prompts.end + 1 != length).any()):
@@ -95,9 +101,9 @@ def floor(
 
 
 def changed_positions(intervention: Intervention, prompts: PromptSet) -> list[int]:
-    """Positions that an intervention changes by itself: named ones, or all from the first that can differ.
+    """Positions that an intervention itself changes: the named ones, or all from the first that can differ.
 
-    Patching a run on other tokens changes nothing before the first token that differs.
+    Patching from a run on other tokens changes nothing before the first token that differs.
     """
     length = int(prompts.end[0]) + 1
     differs = (prompts.clean != prompts.corrupted).any(0).nonzero().flatten().tolist()
@@ -120,7 +126,7 @@ class _Trie:
         self._changed_by: dict[tuple, list[int]] = {}
 
     def layer(self, sweep: Sweep, layer: int) -> int:
-        """Operations of one layer: attention of every changed parent, W_O and MLP of every changed child."""
+        """Operations of one layer: attention of every changed parent state, W_O and MLP of every changed child state."""
         parents, children, written = {}, {}, {}
         computed: dict[Key, set[int]] = {}
         for variant in sweep.variants:
@@ -147,22 +153,22 @@ class _Trie:
         return set(range(self.shape.n_heads)) - whole
 
     def _attention(self, changed: list[int], last: bool) -> int:
-        """Queries, keys, values and mixing of all heads, given the changed positions of the stream entering the layer."""
+        """Operations of queries, keys, values and mixing of all heads, given the changed positions at the layer's input."""
         shape = self.shape
         if not changed:
             return 0
         if not last:
             return len(changed) * 3 * shape.projection + shape.attention(range(changed[0], self.length))
         formed = (1 + 2 * len(changed)) * shape.projection + shape.attention([self.length - 1])
-        # W_K applied to the query and W_V to the weighted residuals, whose mixing is n_heads times as wide; the keys and
-        # values of unchanged positions are the base run's
+        # W_K is applied to the query and W_V to the weighted residuals, whose mixing is n_heads times as wide. Keys and values
+        # of unchanged positions are those of the base run.
         mixing = 4 * shape.d_model * (self.length - len(changed) + shape.n_heads * len(changed))
         absorbed = 3 * shape.projection + mixing
         choice = {"keys and values": formed, "absorbed": absorbed}
         return choice.get(self.last_layer, min(formed, absorbed))
 
     def _after(self, variant: Variant, layer: int, last: bool) -> int:
-        """The MLP, and W_O of the heads computed after a changed parent, at the positions changed after attention."""
+        """Operations of the MLP, and of W_O for heads computed after a changed parent, at positions changed after attention."""
         rows = len(self._read(self._changed(variant, layer, 1), last))
         mlp = 0 if self._replaced(variant, layer, "mlp") else self.shape.mlp
         if not self._changed(variant, layer, 0) or self._replaced(variant, layer, "attention"):
@@ -170,7 +176,7 @@ class _Trie:
         return rows * (mlp + self._output(self._computed(variant, layer)))
 
     def _written(self, variant: Variant, layer: int, last: bool) -> dict[Key, int]:
-        """W_O of what each intervention puts in place of heads, unless it goes with the computed heads' product."""
+        """Operations of W_O for each intervention's replacements of heads, unless the computed heads' product covers them."""
         after_change = bool(self._changed(variant, layer, 0))
         if self._replaced(variant, layer, "attention") or (after_change and self.every_head):
             return {}
@@ -183,11 +189,11 @@ class _Trie:
         return found
 
     def _read(self, positions: Sequence[int], last: bool) -> list[int]:
-        """Positions after attention that anything reads: of the last layer the last one."""
+        """The positions that are read after attention; in the last layer, only the last position."""
         return [place for place in positions if not last or place == self.length - 1]
 
     def _output(self, heads: Collection[int]) -> int:
-        """W_O of some heads at one position."""
+        """Operations of W_O for some heads at one position."""
         return self.shape.projection * len(heads) // self.shape.n_heads
 
     def _replaced(self, variant: Variant, layer: int, kind: str) -> bool:
@@ -196,13 +202,13 @@ class _Trie:
         return any(item.positions is None for item in own)
 
     def _changed(self, variant: Variant, layer: int, stage: int) -> list[int]:
-        """Positions of the stream that differ from the base run once stage `stage` of `layer` is done."""
+        """Positions of the residual stream that differ from the base run after stage `stage` of `layer`."""
         if variant.name not in self._courses:
             self._courses[variant.name] = self._course(variant)
         return self._courses[variant.name][layer, stage]
 
     def _places(self, item: Intervention) -> list[int]:
-        """Positions that an intervention changes by itself; they depend on its recipe's kind and roles alone."""
+        """Positions that an intervention itself changes; they depend only on its recipe's kind and its positions' roles."""
         key = (item.recipe.kind, item.positions)
         if key not in self._changed_by:
             self._changed_by[key] = changed_positions(item, self.prompts)
@@ -231,7 +237,7 @@ def _heads(item: Intervention, layer: int) -> frozenset[int]:
 
 
 def _key(variant: Variant, layer: int, stage: int) -> Key:
-    """What decides a variant's state after stage `stage` of `layer`: its base and the interventions so far."""
+    """The key of a variant's state after stage `stage` of `layer`: its base and the interventions so far."""
     done = frozenset(
         (node, item.recipe, item.positions)
         for item in variant.on_nodes

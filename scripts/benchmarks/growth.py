@@ -1,6 +1,6 @@
-"""Growth: how time grows with variants, prompts, layers and sequence length, fitted and plotted.
+"""How time grows with variants, prompts, layers and sequence length, fitted and plotted.
 
-On small random models (the pocket's width; GPT-2-small's on a GPU), because only the exponents matter here.
+Small random models are used (with the pocket's width; GPT-2 small's on a GPU), because only the exponents matter here.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ GRIDS = {
         "length": (8, 16, 32, 64),
     },
 }
-WIDTH = {  # one model width for each kind of device: wide enough to keep it busy
+WIDTH = {  # one model width for each kind of device, wide enough to keep it busy
     "cpu": {"n_embd": 192, "n_head": 8, "n_inner": 384, "vocab_size": 680, "n_positions": 64},
     "cuda": {"n_embd": 768, "n_head": 12, "n_inner": 3072, "vocab_size": 50257, "n_positions": 64},
 }
-COLOURS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito (2008): distinct without red-green vision
+COLOURS = ("#0072B2", "#D55E00", "#009E73")  # Okabe and Ito (2008), distinct without red-green vision
 MARKERS = ("o", "s", "^")
 
 
 @dataclass(frozen=True)
 class Point:
-    """Median seconds of one engine at one value of one axis, everything else at the middle of its grid."""
+    """Median seconds of one engine at one value of one axis, with everything else at the middle of its grid."""
 
     device: str
     axis: str
@@ -66,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True)
 class GridCell:
-    """What one point is measured at."""
+    """The sizes at which one point is measured."""
 
     variants: int
     prompts: int
@@ -82,7 +82,7 @@ def measure(
     quick: bool,
     done: Collection[tuple[str, int, str]] = (),
 ) -> Iterator[Point]:
-    """Every point of the grids, axis by axis, without the (axis, value, engine) that are `done`."""
+    """Measure every point of the grids, axis by axis, except the (axis, value, engine) in `done`."""
     kind = machine.device.split(":")[0]
     grids = {axis: grid[:2] if quick else grid for axis, grid in GRIDS[kind].items()}
     middle = GridCell(**{axis: grid[len(grid) // 2 - 1] for axis, grid in grids.items()})
@@ -104,7 +104,7 @@ def _points(
     subject = subjects.load("growth", folder, machine.device, machine.dtype)
     draw = partial(subjects.random_prompts, length=cell.length, first_changed=1, vocabulary=width["vocab_size"])
     prompts, reference = draw(cell.prompts, seed=0), draw(subjects.REFERENCE_PROMPTS, seed=1)
-    if axis == "layers":  # all heads: their number grows with the layers
+    if axis == "layers":  # the sweep of all heads grows with the layers
         sweep = workloads.all_heads(subject.shape)
     else:
         sweep = workloads.spread(workloads.random_halves(subject.shape), cell.variants)
@@ -117,7 +117,10 @@ def _points(
 
 
 def exponent(values: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """(b, a) of seconds = a values^b, least squares of log seconds on log values. UserError below two distinct values."""
+    """(b, a) in seconds = a values^b, by least squares of log seconds on log values.
+
+    UserError for fewer than two distinct values.
+    """
     if len(set(values)) < 2:
         raise UserError(f"an exponent cannot be fitted to {len(set(values))} distinct value; measure at least two")
     slope, intercept = np.polyfit(np.log(values), np.log(seconds), 1)
@@ -142,7 +145,7 @@ def plot(points: Sequence[Point], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "benchmark"  # the same points give the same file
+    matplotlib.rcParams["svg.hashsalt"] = "benchmark"  # so that the same points give the same file
     from matplotlib import pyplot
 
     fitted = fits(points)

@@ -1,4 +1,4 @@
-"""Kernels: which implementation of each batched operation was chosen on a device, and what the others took."""
+"""Which implementation of each batched operation was chosen on a device, and the times of the others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scripts.benchmarks import csv_rows
 class Candidate:
     """One implementation of one operation at one signature, as `kernels.choice` measured it during one work.
 
-    `seconds` of a call, `difference` the largest absolute difference to the reference over the reference's largest entry;
-    None where the candidate was dropped before. `dropped` is the reason, empty for those that agree. No share of the
-    roofline: a signature rounds large axes up to powers of two, so the work that was timed is not known from it.
+    `seconds`: of one call. `difference`: the largest absolute difference from the reference, divided by the reference's largest
+    entry. Both are None if the candidate was dropped before. `dropped`: the reason; empty for candidates that agree. There is no
+    share of the roofline: a signature rounds large axes up to powers of two, so it does not determine the timed work.
     """
 
     device: str
@@ -32,7 +32,7 @@ class Candidate:
 
 
 def candidates(device: str, model: str, work: str, choices: Mapping[str, Mapping[str, Any]]) -> list[Candidate]:
-    """The rows of `Operations.chosen()`: {operation: {signature: choice}}; none where nothing was timed."""
+    """The rows of `Operations.chosen()` ({operation: {signature: choice}}); empty if nothing was timed."""
     return [
         Candidate(
             device,
@@ -54,7 +54,7 @@ def candidates(device: str, model: str, work: str, choices: Mapping[str, Mapping
 
 
 def against_others(rows: Sequence[Candidate], name: str) -> list[float]:
-    """Seconds of one candidate over the fastest other one's, for each signature at which both were timed."""
+    """Seconds of one candidate divided by those of the fastest other one, for each signature with both timed."""
     timed: dict[tuple, dict[str, float]] = {}
     for row in rows:
         if row.seconds is not None:

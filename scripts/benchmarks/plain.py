@@ -1,7 +1,7 @@
-"""PlainModel: Hugging Face GPT-2 blocks of the benchmark's weights, read and edited through forward hooks.
+"""PlainModel: Hugging Face GPT-2 blocks with the benchmark's weights, read and edited through forward hooks.
 
-Sites carry the names of TransformerLens's hook points, so that `circuits.engine.sources` serves them too. Head outputs are
-shown without the value bias, which compatibility mode folds into the output bias: zero ablation then means the same.
+Sites have the names of TransformerLens's hook points, so that `circuits.engine.sources` works for them too. Head outputs are
+shown without the value bias, which compatibility mode folds into the output bias, so that zero ablation means the same.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from circuits.engine.lens import HOOKS
 from circuits.interventions import Base
 from circuits.prompts import PromptSet
 
-Edit = Callable[[Tensor], Tensor]  # the new value of a site from its old one, [prompt, position, ...]
+Edit = Callable[[Tensor], Tensor]  # computes a site's new value from its old one, [prompt, position, ...]
 KIND_OF = {name.rsplit(".", 1)[-1]: kind for kind, name in HOOKS.items()}
 
 
 class PlainModel:
-    """A GPT-2 as transformers loads it, which TransformerLens has not touched."""
+    """A GPT-2 as transformers loads it, not modified by TransformerLens."""
 
     def __init__(self, model: GPT2LMHeadModel) -> None:
         self.model = model.eval()
@@ -37,7 +37,7 @@ class PlainModel:
 
     @classmethod
     def load(cls, folder: Path, device: str, dtype: torch.dtype) -> PlainModel:
-        """The weights in `folder`; scaled-dot-product attention, as transformers chooses by default."""
+        """Load the weights in `folder`, with scaled-dot-product attention, which is transformers' default."""
         with models.quiet():
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
         return cls(model.to(device))
@@ -48,11 +48,11 @@ class PlainModel:
 
     @property
     def constants(self) -> dict[str, Float[Tensor, "head d_head"]]:
-        """The value biases by the site that is shown without them."""
+        """{site shown without its value biases: these biases}."""
         return {HOOKS["head"].format(layer=layer): bias for layer, bias in enumerate(self.value_biases)}
 
     def _value_bias(self, block: nn.Module) -> Float[Tensor, "head d_head"]:
-        """The constant part of z: b_V plus what the layer norm's bias adds through W_V."""
+        """The constant part of z: b_V plus the contribution of the layer norm's bias through W_V."""
         weight, bias = (part.chunk(3, -1)[2] for part in (block.attn.c_attn.weight, block.attn.c_attn.bias))
         return (bias + block.ln_1.bias @ weight).detach().reshape(self.n_heads, -1)
 
@@ -73,14 +73,14 @@ class PlainModel:
         return kept
 
     def logits(self, tokens: Int[Tensor, "prompt position"], edits: Mapping[str, Edit]) -> Tensor:
-        """A whole forward pass with `edits`: logits [prompt, vocabulary] at the last position."""
+        """Logits [prompt, vocabulary] at the last position, from a whole forward pass with `edits`."""
         with self.edited(edits):
             return self.model(tokens.to(self.device), use_cache=False, logits_to_keep=1).logits[:, -1]
 
     def resume(
         self, stream: Float[Tensor, "prompt position d_model"], layer: int, edits: Mapping[str, Edit]
     ) -> Float[Tensor, "prompt vocabulary"]:
-        """Blocks `layer` and after on the residual stream entering `layer`; only the last position is unembedded."""
+        """Logits at the last position, from running block `layer` and later ones on the residual stream entering `layer`."""
         with self.edited(edits):
             for block in self.blocks[layer:]:
                 stream = block(stream)
@@ -90,7 +90,7 @@ class PlainModel:
 
     @contextmanager
     def edited(self, edits: Mapping[str, Edit]) -> Any:
-        """Every named site passes through its edit while the context lasts."""
+        """A context in which every named site passes through its edit."""
         with ExitStack() as stack:
             for name, edit in edits.items():
                 handle = self._attach(name, edit)

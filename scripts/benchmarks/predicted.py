@@ -1,4 +1,4 @@
-"""Predicted: how long a GPU would take for a sweep, from what the engine would ask of it and the GPU's data sheet."""
+"""Predicted times of sweeps on a GPU, from the work that the engine would launch and the GPU's data sheet."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from meridian import generated_parts
 from scripts.benchmarks import comparison, subjects, workloads
 from scripts.benchmarks.flops import DecoderShape
 
-NARROW, FEW_WORDS = 48, 1024  # width and vocabulary of GPT-2's stand-in: it has the layers and heads, `Widths` the rest
+NARROW, FEW_WORDS = 48, 1024  # width and vocabulary of GPT-2's stand-in; `Widths` has the real ones
 HEADER = ("job", "launches", "syncs", "roofline", "predicted", "bound by")
 
 
 @dataclass(frozen=True)
 class PredictedJob:
-    """A sweep on `prompts` prompts. It is counted on `sample` of them, whose passes are as full as those of all."""
+    """A sweep on `prompts` prompts. It is counted on `sample` of them, enough to make passes as full as those of all."""
 
     name: str
     model: str
@@ -44,13 +44,13 @@ JOBS = (
 
 
 def table(device: Device, scratch: Path) -> str:
-    """Every job's prediction as a markdown table, and what it assumes. `scratch` takes the weights of a small stand-in."""
+    """Every job's prediction as a markdown table, and its assumptions. `scratch`: a folder for a small stand-in's weights."""
     rows = [_row(job, count(job, scratch), device) for job in JOBS]
     return "\n\n".join([generated_parts.table(HEADER, rows), "\n".join(f"- {line}" for line in assumptions(device))])
 
 
 def count(job: PredictedJob, scratch: Path) -> DeviceWork:
-    """What a job asks of a GPU once the reference prompts have been run, without the arithmetic."""
+    """The GPU work of a job, excluding the run of the reference prompts, counted without doing the arithmetic."""
     engine, shape, widths = _engine(job, scratch)
     vocabulary = FEW_WORDS if widths else shape.vocabulary
     prompts = subjects.random_prompts(job.sample, job.length, 1, vocabulary, comparison.PROMPT_SEED)
@@ -58,7 +58,7 @@ def count(job: PredictedJob, scratch: Path) -> DeviceWork:
 
 
 def assumptions(device: Device) -> Iterator[str]:
-    """What a prediction rests on, in words."""
+    """The assumptions of a prediction, in words."""
     yield (
         f"{device.name}: {device.flops_per_second / 1e12:g} TFLOP/s in IEEE float32 and "
         f"{device.bytes_per_second / 1e12:g} TB/s, from the data sheet; {1e6 * device.launch_seconds:g} us a launch and "
@@ -72,7 +72,7 @@ def assumptions(device: Device) -> Iterator[str]:
 
 
 def _engine(job: PredictedJob, scratch: Path) -> tuple[FusedEngine, DecoderShape, Widths | None]:
-    """An engine with the model's layers and heads, the shape that it stands for, and the widths that make it that."""
+    """(an engine with the model's layers and heads, the model's shape, the widths of the shape if the engine is a stand-in)."""
     config, widths = GPT2Config(), None
     if job.model == "pocket":
         folder = subjects.folder_of("pocket", scratch)

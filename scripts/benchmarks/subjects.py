@@ -1,7 +1,7 @@
-"""What a benchmark runs on: a model, its plain Hugging Face twin and random prompts.
+"""The models and prompts of benchmarks: a model, its plain Hugging Face twin and random prompts.
 
-The pocket ships with the project. The GPT-2-small shape has random weights of a fixed seed: times do not depend on what a
-model has learned, and nothing has to be downloaded.
+The pocket ships with the project. The model with GPT-2 small's shape has random weights from a fixed seed, because times do not
+depend on what a model has learned. Nothing has to be downloaded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MODELS = ("pocket", "gpt2-small")
 BOS = 1
 WEIGHT_SEED = 0
 REFERENCE_PROMPTS = 16
-CIRCUIT_HEADS, ROLES = 26, 4  # 26 of 144, as many as the published circuit for indirect object identification
+CIRCUIT_HEADS, ROLES = 26, 4  # 26 of 144 heads, as in the published circuit for indirect object identification
 
 
 @dataclass(frozen=True, eq=False)
 class BenchmarkModel:
-    """One model as the engines see it: in a bridge, and as plain Hugging Face blocks of the same weights."""
+    """One model for the engines: in a bridge, and as plain Hugging Face blocks with the same weights."""
 
     name: str
     folder: Path
@@ -45,7 +45,7 @@ class BenchmarkModel:
 
 
 def folder_of(name: str, scratch: Path) -> Path:
-    """The folder with a model's weights; the random one is written below `scratch` on first use. UserError if unknown."""
+    """The folder with a model's weights; the random model is written below `scratch` on first use. UserError if unknown."""
     if name == "pocket":
         return models.EMBEDDED / "pocket"
     if name != "gpt2-small":
@@ -57,7 +57,7 @@ def folder_of(name: str, scratch: Path) -> Path:
 
 
 def save_random(folder: Path, config: GPT2Config) -> Path:
-    """A GPT-2 of this configuration with random weights, and the pocket's tokenizer, as `circuits.models` loads them."""
+    """Write a GPT-2 of this configuration with random weights, and the pocket's tokenizer, for `circuits.models` to load."""
     torch.manual_seed(WEIGHT_SEED)
     with models.quiet():
         GPT2LMHeadModel(config).save_pretrained(folder)
@@ -66,9 +66,9 @@ def save_random(folder: Path, config: GPT2Config) -> Path:
 
 
 def write_study_model(folder: Path) -> Path:
-    """The GPT-2-small shape with a claim for every task, so that the whole pipeline runs on it: heads drawn at random.
+    """Write the model with GPT-2 small's shape and a random claim for every task, so that the whole pipeline can run on it.
 
-    The claims mean nothing; they have the size of published circuits, in roles of equal size.
+    The claims mean nothing. They have the size of published circuits, in roles of equal size.
     """
     config = GPT2Config(bos_token_id=BOS, eos_token_id=BOS)
     save_random(folder, config)
@@ -83,7 +83,7 @@ def write_study_model(folder: Path) -> Path:
 
 
 def load(name: str, folder: Path, device: str, dtype: str) -> BenchmarkModel:
-    """The model in `folder` on `device`, both in a bridge and plain."""
+    """The model in `folder` on `device`, in a bridge and as a plain model."""
     model = models.load({"name": name, "kind": "local", "path": str(folder), "device": device, "dtype": dtype})
     plain = PlainModel.load(folder, device, getattr(torch, dtype))
     return BenchmarkModel(name, folder, model, plain, shape_of(plain.model.config))
@@ -96,10 +96,10 @@ def shape_of(config: GPT2Config) -> DecoderShape:
 
 
 def random_prompts(n: int, length: int, first_changed: int, vocabulary: int, seed: int) -> PromptSet:
-    """`n` pairs of random prompts of `length` tokens, clean and corrupted alike before position `first_changed` only.
+    """`n` pairs of random prompts of `length` tokens; clean and corrupted agree only before position `first_changed`.
 
-    Every prompt starts with the BOS token; the answer and the foil are two distinct random tokens. Named positions:
-    "first" (`first_changed`), "middle" (half way from there to the end) and "last". UserError unless
+    Every prompt starts with the BOS token. The answer and the foil are two distinct random tokens. Named positions are
+    "first" (`first_changed`), "middle" (halfway from there to the end) and "last". UserError unless
     1 <= first_changed < length.
     """
     if not 1 <= first_changed < length:
@@ -132,5 +132,5 @@ def random_prompts(n: int, length: int, first_changed: int, vocabulary: int, see
 
 
 def _other(tokens: Int[Tensor, "row token"], shift: Int[Tensor, "row token"], vocabulary: int) -> Tensor:
-    """Another token than `tokens`, none of them BOS or padding, for shifts in 1..vocabulary-BOS-2."""
+    """Tokens that differ from `tokens` and are neither BOS nor padding, for shifts in 1..vocabulary-BOS-2."""
     return (tokens - BOS - 1 + shift) % (vocabulary - BOS - 1) + BOS + 1

@@ -1,4 +1,4 @@
-"""Tables: the figures of docs/performance.md, generated from the CSVs."""
+"""The tables of docs/performance.md, generated from the CSVs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 
 PAGE = FOLDER.parents[1] / "docs" / "performance.md"
-PART = "performance"  # of the page
+PART = "performance"  # the generated part of the page
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
 UNMEASURED = "not measured"
 HEADER = (
@@ -40,7 +40,7 @@ KERNEL_HEADER = (
 
 
 def performance(folder: Path = FOLDER) -> str:
-    """The whole section in markdown: a table for each machine and model, the growth exponents, what is missing."""
+    """The whole section in markdown: a table for each machine and model, growth exponents, and what is missing."""
     files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith((GROWTH, KERNELS)))
     rows = [row for path in files for row in csv_rows.read(path)]
     points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in csv_rows.read_rows(path, Point)]
@@ -49,7 +49,7 @@ def performance(folder: Path = FOLDER) -> str:
 
 
 def update_page(path: Path, folder: Path = FOLDER) -> None:
-    """Replace what stands between the performance markers of a page. UserError unless each marker is there once."""
+    """Replace the text between the performance markers of a page. UserError unless each marker occurs once."""
     generated_parts.update(path, {PART: performance(folder)})
 
 
@@ -116,7 +116,7 @@ def _exponents(points: Sequence[Point]) -> list[str]:
 
 
 def _kernels(rows: Sequence[Candidate]) -> list[str]:
-    """For every device and operation how often each implementation was the fastest, and how the Triton kernel compares."""
+    """For every device and operation: how often each implementation was the fastest, and how the Triton kernel compares."""
     if not rows:
         return [f"Triton kernels against the torch reference and torch.compile of it: {UNMEASURED} on a GPU."]
     found = []

@@ -1,4 +1,4 @@
-"""The sweeps that are timed: what the measurements of Meridian ask of an engine, in their proportions."""
+"""The timed sweeps, which resemble the work of Meridian's measurements in kind and proportion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts.benchmarks.flops import DecoderShape
 
 SUBSETS = 1000
 SUBSET_SIZES = (2, 5, 10, 20)  # and half of the heads
-DRAWS = 4  # of resample and noise ablation, as the battery's default
+DRAWS = 4  # of resample and noise ablation, as in the battery's default
 CIRCUIT_SHARE = 0.18  # heads in a circuit: 26 of GPT-2-small's 144
 ROLES = 4
 BATTERY_AND_RANDOM = 240  # variants
@@ -47,7 +47,7 @@ def all_heads(shape: DecoderShape) -> Sweep:
 
 
 def random_subsets(shape: DecoderShape) -> Sweep:
-    """1,000 random sets of heads, mean-ablated: as many of 2, 5, 10, 20 heads and of half of the heads."""
+    """1,000 random sets of heads, mean-ablated: equal numbers of sets of 2, 5, 10, 20 and half of the heads."""
     heads = _heads(shape)
     sizes = sorted({min(size, len(heads)) for size in SUBSET_SIZES} | {len(heads) // 2})
     rng = random.Random(SEED)
@@ -63,7 +63,7 @@ def random_halves(shape: DecoderShape) -> Sweep:
 
 
 def battery(shape: DecoderShape) -> Sweep:
-    """A random circuit alone, its complement alone, nothing, and all but each role, under every recipe and draw."""
+    """A random circuit alone, its complement alone, nothing, and the circuit without each role, in every recipe and draw."""
     heads, rng = _heads(shape), random.Random(SEED)
     circuit = set(rng.sample(heads, max(ROLES, round(CIRCUIT_SHARE * len(heads)))))
     replaced = {"circuit": set(heads) - circuit, "complement": circuit, "empty": set(heads)}
@@ -78,7 +78,7 @@ def battery(shape: DecoderShape) -> Sweep:
 
 
 def battery_and_random_circuits(shape: DecoderShape) -> Sweep:
-    """The battery, and random circuits of its circuit's size alone, mean-ablated: 240 variants, as a study's default."""
+    """The battery, and random circuits of its circuit's size under mean ablation: 240 variants, a study's default."""
     heads, rng, conditions = _heads(shape), random.Random(SEED + 1), battery(shape).variants
     size = max(ROLES, round(CIRCUIT_SHARE * len(heads)))
     outside = (sorted(set(heads) - set(rng.sample(heads, size))) for _ in range(BATTERY_AND_RANDOM - len(conditions)))
@@ -105,7 +105,7 @@ WORKLOADS = {
 
 
 def get(name: str) -> Workload:
-    """UserError if there is no such work."""
+    """The work with this name. UserError if there is none."""
     if name not in WORKLOADS:
         raise UserError(f"benchmark work {name!r} is unknown; use one of {', '.join(map(repr, WORKLOADS))}")
     return WORKLOADS[name]

@@ -1,4 +1,4 @@
-"""The Python reference: which modules stand on which page, and what Sphinx's autodoc needs to read our docstrings."""
+"""The Python reference: which modules are on which page, and what Sphinx's autodoc needs to read our docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import ModuleType
 
 from scripts.docs import markdown, source
 
-# title, purpose, modules; a name that ends with .* means every public module below it that has no page of its own
+# (title, purpose, modules); a name that ends with .* stands for every public module below it without a page of its own
 PAGES = (
     ("meridian", "The public Python API, and what reads results for people.", "meridian meridian.*"),
     ("meridian.experiments", "Many runs with one table at the end.", "meridian.experiments meridian.experiments.*"),
@@ -71,7 +71,7 @@ def _modules(pattern: str) -> Iterator[str]:
 
 
 def connect(app) -> None:
-    """Let autodoc show our docstrings and signatures as they are meant."""
+    """Make autodoc show our docstrings and signatures correctly."""
     for *_, patterns in PAGES:
         for name in (name for pattern in patterns.split() for name in _modules(pattern)):
             _import_types(importlib.import_module(name))
@@ -80,7 +80,7 @@ def connect(app) -> None:
 
 
 def _import_types(module: ModuleType) -> None:
-    """Run a module's imports under TYPE_CHECKING: autodoc links only those types of a signature that it can evaluate."""
+    """Run a module's imports under TYPE_CHECKING, because autodoc links only those types that it can evaluate."""
     file = Path(str(module.__file__))
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
@@ -96,13 +96,13 @@ def _process_docstring(app, what: str, name: str, documented: object, options: o
 def _process_signature(
     app, what: str, name: str, documented: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str, str | None] | None:
-    if what == "class" and signature == "(*args, **kwargs)":  # of a Protocol, which nobody calls
+    if what == "class" and signature == "(*args, **kwargs)":  # of a Protocol, which is never called
         return "", None
     return (UNWRITTEN_DEFAULT.sub("= ...", signature), returned) if signature else None
 
 
 def restructured(docstring: str) -> str:
-    """A docstring as reStructuredText: code spans and lists stay, indented formulas are literal, the rest is plain text."""
+    """A docstring as reStructuredText: code spans and lists stay, indented formulas become literal, the rest is plain text."""
     parts = []
     for is_formula, lines in itertools.groupby(docstring.splitlines(), key=lambda line: line.startswith("    ")):
         block = "\n".join(lines)
@@ -111,7 +111,7 @@ def restructured(docstring: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text with code spans as literals, and with nothing else that reStructuredText would read as markup."""
+    """Text with code spans as literals and everything else escaped that reStructuredText would read as markup."""
     parts = markdown.CODE_SPAN.split(text)
     for place, part in enumerate(parts):
         if place % 2:

@@ -1,4 +1,4 @@
-"""One page for every calibration: what, formula, thresholds with reasons, gates, measured rates, how it fails, literature."""
+"""One page for every calibration: purpose, formula, thresholds with reasons, gates, measured rates, failures, literature."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from registries import file_of, name_of
 from scripts.docs import literature, markdown, sections, settings, source, tiers, validation
 
 CONFIGS = source.ROOT / "configs" / "calibration"
-NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each one fails, what it does otherwise than published
+NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each fails, where it departs
 DEPARTS = "## Where it departs from the published text"
-STEP = 60  # characters of a docstring that says more than the function's name
+STEP = 60  # docstrings of at least this many characters say more than the function's name
 
 
 def pages() -> dict[str, str]:
-    """The index, the settings that all share, the preconditions, and a page for each calibration."""
+    """The index, the shared settings, the preconditions, and a page for each calibration."""
     return {
         "calibrations/index.md": _index(),
         "calibrations/common.md": _common(),
@@ -67,7 +67,7 @@ def _facts(module: ModuleType) -> str:
 
 
 def _functions(module: ModuleType) -> str:
-    """The docstring of `calibrate`, then what the module's other functions say of their step."""
+    """The docstring of `calibrate`, then the docstrings of the module's other steps."""
     steps = [
         f"- {markdown.literal(function.__name__.lstrip('_'))}: {source.docstring(function).strip()}".replace(
             "\n", "\n  "
@@ -101,7 +101,7 @@ def _gates(identifier: str) -> str:
 
 
 class Notes(NamedTuple):
-    """A hand-written page: the published criterion and what it requires, how it fails, where it departs from the text."""
+    """A hand-written page: the published criterion and its requirements, how it fails, and departures from the text."""
 
     criterion: str
     fails: str
@@ -109,7 +109,7 @@ class Notes(NamedTuple):
 
 
 def _notes(module: ModuleType) -> Notes:
-    """The parts of docs/calibrations/*.md, empty where the page has not got them."""
+    """The parts of the page in docs/calibrations/; empty for parts that the page lacks."""
     file = NOTES / f"{name_of(module)}.md"
     below = file.read_text(encoding="utf-8").partition("\n")[2].strip() if file.exists() else ""  # below its heading
     text, _, departs = below.partition(DEPARTS)
@@ -121,7 +121,7 @@ def _notes(module: ModuleType) -> Notes:
 
 
 def _nodes(module: ModuleType) -> str:
-    """What it does with claims of MLPs and positions."""
+    """The section about claims of MLPs and positions; empty if the module says nothing about them."""
     said = getattr(module, "NODES", None)
     return f"## MLPs and positions of a claim\n\n{said}\n" if said else ""
 

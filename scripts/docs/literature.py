@@ -1,4 +1,4 @@
-"""Works that the project rests on: docs/literature.yaml, each with the pages that cite it."""
+"""The works cited by the project, from docs/literature.yaml, with the pages that cite them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scripts.docs import source
 
 @functools.cache
 def works() -> list[dict]:
-    """All works, sorted: `text` is the reference, `note` what is taken from it, `for` who cites it (IDs and numbers)."""
+    """All works, sorted. `text`: the reference. `note`: what is taken from it. `for`: the IDs and numbers that cite it."""
     given = yaml.safe_load((source.ROOT / "docs" / "literature.yaml").read_text(encoding="utf-8"))
     return sorted(
         ({**work, "for": [str(name) for name in work["for"]]} for work in given), key=lambda work: work["text"]

@@ -1,4 +1,4 @@
-"""Markdown: tables, literals, docstrings as prose, links of pages that leave docs/."""
+"""Markdown: tables, literals, docstrings as prose, and links for pages moved out of docs/."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path, PurePosixPath
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 CODE_SPAN = re.compile(r"(`+[^`]+`+)")
-HAZARDS = re.compile(r"([\[\]<{*])")  # links, HTML, roles and emphasis that a plain docstring does not mean
+HAZARDS = re.compile(r"([\[\]<{*])")  # would read as links, HTML, roles or emphasis
 
 
 def literal(text: str) -> str:
-    """`text` as a code span, whatever it holds."""
+    """`text` as a code span, whatever characters it has."""
     flat = " ".join(text.split())
     fence = "`" * (max((len(run) for run in re.findall(r"`+", flat)), default=0) + 1)
     pad = " " if flat.startswith("`") or flat.endswith("`") else ""
@@ -32,13 +32,13 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def block(text: str, language: str = "text") -> str:
-    """A code block, fenced so that no fence in `text` ends it."""
+    """A code block with a fence that `text` cannot close."""
     fence = "`" * max(3, max((len(run) for run in re.findall(r"`+", text)), default=0) + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown: code spans, lists and indented formulas stay; what would be read as markup is escaped."""
+    """A docstring as Markdown: code spans, lists and indented formulas stay; accidental markup is escaped."""
     return "\n".join(_line(line) for line in (docstring or "").splitlines()) + "\n"
 
 
@@ -53,10 +53,10 @@ def _line(line: str) -> str:
 
 
 def relinked(text: str, here: str, pages: Mapping[str, str]) -> str:
-    """`text` of the repository's file `here`, with links as the site needs them.
+    """`text` of the repository's file `here`, with its links adapted to the site.
 
-    `pages` maps repository files to pages of the site. A link to a file that is no page becomes its text and the file's
-    name. `here` must itself be in `pages`.
+    `pages`: {file of the repository: page of the site}; it must have `here`. A link to a file that is not a page becomes the
+    link's text and the file's name.
     """
     folder = PurePosixPath(here).parent
 
@@ -79,5 +79,5 @@ def between(page: str, other: str) -> str:
 
 
 def toctree(entries: Iterable[str]) -> str:
-    """The navigation below a page, which shows in the sidebar alone."""
+    """The navigation below a page; it appears in the sidebar only."""
     return "\n".join(["```{toctree}", ":maxdepth: 1", ":hidden:", "", *entries, "```", ""])

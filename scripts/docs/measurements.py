@@ -40,7 +40,7 @@ def page(module: ModuleType) -> str:
 
 
 def _settings(module: ModuleType) -> str:
-    """The settings that the module declares to read."""
+    """The settings that the module declares that it reads."""
     table = settings.table(CONFIG, sections=module.SETTINGS)
     if not table:
         return ""
@@ -51,7 +51,7 @@ def _settings(module: ModuleType) -> str:
 
 
 def _index() -> str:
-    """All measurements with their questions, and which heads each method can see."""
+    """All measurements with their questions, and which heads each method can detect."""
     rows = []
     for module in MEASUREMENTS.values():
         first = source.docstring(module).split("\n\n")[0]

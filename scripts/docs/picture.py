@@ -20,21 +20,21 @@ PICTURES = {
     "report.webp": "",
     "report-circuit.webp": "circuit",
     "report-heads.webp": "heads",
-}  # and its place in the report
+}  # with its place in the report
 WIDTH, HEIGHT = 1440, 900  # of the window, in CSS pixels
-QUALITY = 80  # of WebP: letters stay sharp
-DRAWN_SECONDS = 60  # after which a report that has not drawn itself is given up
+QUALITY = 80  # of WebP; letters stay sharp
+DRAWN_SECONDS = 60  # the longest wait for a report to draw itself
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 DRAW = """
 const [place, done] = arguments;
 const shown = () => document.documentElement.dataset.ready === "yes" ? (scroll(), setTimeout(done, 1500)) : setTimeout(shown, 50);
 const scroll = () => place && document.getElementById(place).scrollIntoView({behavior: "instant"});
 shown();
-"""  # the figures near the window are drawn when they come into view
+"""  # figures are drawn when they come near the window
 
 
 def take(report: Path, folder: Path = FOLDER) -> list[Path]:
-    """Write PICTURES of `report`, an HTML file, into `folder`. UserError without the file or a browser."""
+    """Write PICTURES of `report`, an HTML file, into `folder`. UserError if the file or a browser is missing."""
     if not report.is_file():
         raise UserError(f"{report} is no file; name the folder of a finished run, such as results/pocket/ioi")
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)

@@ -1,4 +1,4 @@
-"""The schema of every numbered result as tables of fields, from the JSON Schema that says what the reader checks."""
+"""The schema of every numbered result as tables of fields, from the JSON Schema of the reader's checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFERENCE = "#/$defs/"
 
 
 def pages() -> dict[str, str]:
-    """The page: one section a number, then the types that they share."""
+    """The page: one section for each number, then the shared types."""
     schemas = {number: result_schemas.schema(number) for number in result_schemas.numbers()}
     shared = {name: form for schema in schemas.values() for name, form in schema["$defs"].items()}
     parts = [
@@ -38,7 +38,7 @@ def pages() -> dict[str, str]:
 
 
 def _data(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The form of a result's data, or of the whole of one whose data has no type of its own."""
+    """The schema of a result's data, or of the whole result if its data has no type of its own."""
     data = schema["properties"].get("data", {})
     return schema["$defs"].get(data.get("$ref", "").removeprefix(REFERENCE), schema)
 

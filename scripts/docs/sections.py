@@ -1,4 +1,4 @@
-"""Hand-written pages as parts: sections by heading, rows of their tables."""
+"""Parts of hand-written pages: sections by heading, and rows of their tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CELLS = re.compile(r"(?<!\\)\|")
 
 @functools.cache
 def sections(path: Path) -> dict[str, str]:
-    """Text below every second-level heading; what stands before the first one under ""."""
+    """{second-level heading: the text below it}; the text before the first heading is under ""."""
     parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {"": parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True))}
 
 
 def section(path: Path, heading: str) -> str:
-    """One section. KeyError names the heading if it is gone, so that the site fails and not the reader."""
+    """One section. KeyError with the heading if it is gone, so that the build fails instead of showing a wrong page."""
     return sections(path)[heading].strip() + "\n"
 
 
@@ -32,6 +32,6 @@ def rows(text: str) -> list[list[str]]:
 
 
 def data_fields(number: str) -> str:
-    """What results/README.md says of a measurement's data; empty if it has no row, as for one that was just added."""
+    """The description of a measurement's data in results/README.md; empty if it has no row, as when it was just added."""
     found = [row for row in rows(section(RESULTS, "Measurements")) if row[0] == number]
-    return " | ".join(found[0][2:]) if found else ""  # a bar inside code splits cells, and belongs to the text
+    return " | ".join(found[0][2:]) if found else ""  # a bar inside code splits a cell, so the cells are joined again

@@ -13,11 +13,11 @@ import yaml
 from scripts.docs import markdown
 
 COMMENT = re.compile(r"(?:^|\s)#\s*(?P<text>.*)$")
-WIDEST = 80  # characters of a value that fits into a cell
+WIDEST = 80  # characters of the longest value that fits into a cell
 
 
 class Setting(NamedTuple):
-    """One setting: its dotted name, its value as YAML means it, and why it has it."""
+    """One setting: its dotted name, its value as YAML parses it, and the reason for this value."""
 
     name: str
     value: Any
@@ -25,7 +25,7 @@ class Setting(NamedTuple):
 
 
 def read(path: Path) -> list[Setting]:
-    """The settings of one file, in its order: mappings are opened, lists are values."""
+    """The settings of one file in its order. Mappings are expanded; lists are values."""
     text = path.read_text(encoding="utf-8")
     node = yaml.compose(text)
     return list(_settings(node, yaml.safe_load(text), text.splitlines())) if node else []
@@ -34,7 +34,7 @@ def read(path: Path) -> list[Setting]:
 def _settings(
     node: yaml.MappingNode, values: dict[str, Any], lines: list[str], prefix: str = "", shared: str = ""
 ) -> Iterator[Setting]:
-    """Settings of a mapping; one without a reason of its own gets the section's reason, `shared`."""
+    """The settings of a mapping. A setting without its own reason gets the section's reason, `shared`."""
     for key, value in node.value:
         name = f"{prefix}{key.value}"
         opened = isinstance(value, yaml.MappingNode) and value.value and value.start_mark.line > key.start_mark.line
@@ -47,7 +47,7 @@ def _settings(
 
 
 def _reason(lines: list[str], line: int) -> str:
-    """The comment on the line, and the whole-line comments right above it."""
+    """The whole-line comments right above the line, then the comment on the line."""
     above = []
     for earlier in reversed(lines[:line]):
         if not earlier.lstrip().startswith("#"):
@@ -59,15 +59,15 @@ def _reason(lines: list[str], line: int) -> str:
 
 
 def table(path: Path, prefix: str = "", sections: Collection[str] | None = None) -> str:
-    """The settings of a file as a Markdown table, those of `sections` alone if given; empty without any.
+    """The settings of a file, or of its `sections` only, as a Markdown table; empty if there are none.
 
-    `prefix` is left out of the names. If a value is too long for a cell, the file itself is listed below the table.
+    `prefix` is removed from the names. If a value is too long for a cell, the file itself is included below the table.
     """
     rows, listed = [], False
     for setting in read(path):
         if sections is not None and setting.name.partition(".")[0] not in sections:
             continue
-        shown = json.dumps(setting.value, ensure_ascii=False)  # JSON of plain values is also YAML
+        shown = json.dumps(setting.value, ensure_ascii=False)  # the JSON of plain values is also YAML
         listed |= len(shown) > WIDEST
         value = markdown.literal(shown) if len(shown) <= WIDEST else "listed below"
         name = markdown.literal(setting.name.removeprefix(prefix))

@@ -1,4 +1,4 @@
-"""The site's source folder, written out, and the build."""
+"""Writes the site's source folder and builds the site."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from results_io import UserError
 from scripts.docs import api, calibrations, literature, markdown, measurements, schemas, source, suites
 
 DOCS = source.ROOT / "docs"
-NOTES = ("calibrations",)  # folders of docs/ whose pages are parts of generated ones
-PAGES_OF_FILES = {  # files outside docs/ that are pages of the site
+NOTES = ("calibrations",)  # folders of docs/ whose pages become parts of generated pages
+PAGES_OF_FILES = {  # files outside docs/ that become pages of the site
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -24,16 +24,16 @@ PAGES_OF_FILES = {  # files outside docs/ that are pages of the site
     "circuits/embedded/planted_ioi/README.md": "planted-trained.md",
     "results/benchmarks/README.md": "benchmarks.md",
 }
-COPIED = {  # what pages link and is no page
+COPIED = {  # files that pages link to but that are not pages
     "results/benchmarks/cpu-growth.svg": "growth/cpu-growth.svg",
     "docs/tutorials/gifts.csv": "tutorials/gifts.csv",
 }
 
 
 def build(out: Path, work: Path) -> int:
-    """Write the source below `work`, have Sphinx build it into `out`; the exit status, nonzero for any warning.
+    """Write the source below `work` and let Sphinx build it into `out`; returns the exit status, nonzero for any warning.
 
-    A page that no navigation lists and a link without a target are warnings.
+    Pages outside the navigation and links without a target are warnings.
     """
     folder = work / "source"
     write(folder)
@@ -41,7 +41,7 @@ def build(out: Path, work: Path) -> int:
 
 
 def write(folder: Path) -> dict[str, str]:
-    """Every page, by its name; they replace what is in `folder`."""
+    """Write every page into `folder`, replacing its content; returns {name: page}."""
     if folder.exists():
         shutil.rmtree(folder)
     written = {**hand_written(), **files_elsewhere(), **generated()}
@@ -61,7 +61,7 @@ def write(folder: Path) -> dict[str, str]:
 
 
 def pages_by_file() -> dict[str, str]:
-    """The page that a file of the repository became."""
+    """{file of the repository: the page that it becomes}."""
     own = {source.relative(path): path.relative_to(DOCS).as_posix() for path in _pages_of_docs()}
     made = {f"docs/{page}": page for page in (*generated(), *PAGES_OF_FILES.values())}
     return {**PAGES_OF_FILES, **COPIED, **made, **own}
@@ -72,7 +72,7 @@ def _pages_of_docs() -> list[Path]:
 
 
 def hand_written() -> dict[str, str]:
-    """The pages of docs/, links adapted."""
+    """The pages of docs/ with adapted links."""
     pages = pages_by_file()
     found = {}
     for path in _pages_of_docs():
@@ -82,7 +82,7 @@ def hand_written() -> dict[str, str]:
 
 
 def files_elsewhere() -> dict[str, str]:
-    """Pages that are files outside docs/; in place of the README there is docs/index.md."""
+    """Pages made from files outside docs/; docs/index.md takes the place of the README."""
     pages = pages_by_file()
     return {
         page: markdown.relinked((source.ROOT / file).read_text(encoding="utf-8"), file, pages)

@@ -1,4 +1,4 @@
-"""Where things stand in the repository, and which page of the site describes them."""
+"""Locations in the repository, and the pages of the site that describe them."""
 
 from __future__ import annotations
 

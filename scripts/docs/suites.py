@@ -1,4 +1,4 @@
-"""One page for every suite of the catalogue: what it asks, of whom, how it is scored, when it fails, its items and templates."""
+"""One page for every suite of the catalogue: its prompts, models, scoring, failures, items and templates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from suites.item import Item
 from suites.modes import EVERY, MODES, SAFETY, Mode
 
 SHOWN_ITEMS = 2
-LONGEST_PROMPT = 1200  # characters of a prompt that is shown whole
+LONGEST_PROMPT = 1200  # characters of the longest prompt that is shown in full
 
 
 class FrozenSuite(NamedTuple):
-    """What a suite's suite.yaml declares, and the items of its lock."""
+    """The declaration in a suite's suite.yaml, and the items of its lock."""
 
     data: Mapping[str, Any]
     items: Sequence[Item]
@@ -28,7 +28,7 @@ class FrozenSuite(NamedTuple):
 
 @functools.cache
 def catalogue() -> list[FrozenSuite]:
-    """Every suite of the catalogue, by failure mode."""
+    """Every suite of the catalogue, ordered by failure mode."""
     names = declaration.names()
     return [FrozenSuite(declaration.read(declaration.find(name)).data, declaration.load(name).items) for name in names]
 
@@ -87,7 +87,7 @@ def _json(value: Any) -> str:
 
 
 def _items(items: Sequence[Item]) -> str:
-    """How many items there are, by kind and by template."""
+    """The numbers of items by kind and by template."""
     kinds, templates = Counter(item.kind for item in items), Counter(item.template or "none" for item in items)
     rows = [("kind", markdown.literal(name), n) for name, n in sorted(kinds.items())]
     rows += [("template", markdown.literal(name), n) for name, n in sorted(templates.items())]
@@ -114,7 +114,7 @@ def _settings(key: str, data: Mapping[str, Any]) -> str:
 
 
 def _index() -> str:
-    """The suites by mode."""
+    """The index of suites by failure mode."""
     rows = []
     for data, items in catalogue():
         mode = EVERY[data["mode"]]

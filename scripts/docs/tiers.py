@@ -1,4 +1,4 @@
-"""What each tier of a certificate asks of a calibration: configs/certificate/tiers.yaml."""
+"""What each tier of a certificate requires of a calibration, from configs/certificate/tiers.yaml."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read() -> dict[str, Any]:
 
 
 def gates(identifier: str) -> list[tuple[int, str, str]]:
-    """(tier, metric, what the tier asks of it) of every gate that is a record of this calibration."""
+    """(tier, metric, what the tier requires of it) for every gate that is a record of this calibration."""
     return [
         (tier, metric, meaning)
         for tier, asked in read()["tiers"].items()
@@ -31,6 +31,6 @@ def gates(identifier: str) -> list[tuple[int, str, str]]:
 
 
 def deciding_metric(identifier: str) -> str | None:
-    """The one record of a calibration that the tiers ask about; None if they ask about several or none."""
+    """The only record of a calibration that gates a tier; None if several or none do."""
     asked = {metric for _, metric, _ in gates(identifier)}
     return asked.pop() if len(asked) == 1 else None

@@ -1,4 +1,4 @@
-"""What was measured of each calibration on circuits of known truth: docs/validation/V1 (verdicts) and V2 (intervals)."""
+"""Each calibration's measured rates on circuits of known truth, from docs/validation/V1 (verdicts) and V2 (intervals)."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def section(identifier: str) -> str:
 
 
 def totals(identifier: str, declared: str, prompts: int, rule: str = "verdict_pass") -> tuple[int, int]:
-    """(passes, samples) over all subjects of which `declared` was declared."""
+    """(passes, samples) over all subjects with the declaration `declared`."""
     cells = [c for c in _cells(identifier) if c["expected"] == declared and c["prompts"] == prompts]
     passes = [published(c) if rule == "published_pass" else c[rule] for c in cells]
     return sum(p["count"] for p in passes if p), sum(p["n"] for p in passes if p)
 
 
 def published(cell: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How often the published rule passes, for the record that decides the verdict.
+    """How often the published rule passes, for the record that decides the verdict; None for the preconditions.
 
-    A cell of a row in which nothing gates (C23) counts the worst published verdict over all its records, of which one has
-    no verdict to compare with. Where the tiers ask about one record, its own count is taken, with its Wilson interval.
+    In a row without gating records (C23), the stored cell counts the worst published verdict over all records, although one of
+    them has no verdict to compare with. If the tiers ask about a single record, its own count is used, with its Wilson interval.
     """
     metric, stored = tiers.deciding_metric(cell["row"]), cell["published_pass"]
     if cell["row"] == PRECONDITIONS:
@@ -53,7 +53,7 @@ def published(cell: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def rates(identifier: str) -> str:
-    """Share of samples that pass, for every subject of which something was declared."""
+    """The share of samples that pass, for every subject with a declaration."""
     cells = _cells(identifier)
     sizes = sorted({cell["prompts"] for cell in cells})
     subjects = sorted({c["subject"] for c in cells if c["expected"] != "free"})
@@ -81,7 +81,7 @@ def _summary(identifier: str, prompts: int) -> str:
 
 
 def _counted(identifier: str) -> str:
-    """The sentence that names the record counted, if the calibration has several and the tiers ask about one."""
+    """The sentence that names the counted record, if the calibration has several and the tiers ask about one."""
     metric = tiers.deciding_metric(identifier)
     by_size = next(iter(_data("V1_error_rates.json")["metric_passes"].values()))
     several = sum(name.startswith(f"{identifier}.") for name in next(iter(by_size.values()))) > 1

@@ -1,1 +1,1 @@
-"""From failures to circuits: prompt pairs, the task made of them, where the difference arises, which heads carry it."""
+"""From failures to circuits: prompt pairs, a task made of them, where the difference arises, and which heads carry it."""

@@ -1,7 +1,7 @@
-"""Tests the named heads again, on prompts that had no part in naming them: 142_carriers.json and the gate P.carriers.
+"""Tests the named heads again, on prompts that were not used to name them: 142_carriers.json and the gate P.carriers.
 
-The 16 calibrations judge the circuit of the passing behaviour. Whether the heads named in it carry the difference between
-failing and passing is a claim of its own, so a certificate about failures has a gate of its own in tier 1.
+The 16 calibrations judge the circuit of the passing behaviour. That the named heads carry the difference between failing and
+passing is a separate claim, so a certificate about failures has an additional gate in tier 1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from suites.bridge import hypothesis
 NUMBER, ID = "142", "carriers"
 GATE = "P.carriers"
 TIER = 1
-NEEDED = ("01", "02")  # measurements
+NEEDED = ("01", "02")  # numbers of the measurements
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
 
@@ -34,8 +34,9 @@ def confirm(
 ) -> list[HeadVerdict]:
     """Every named head on the prompts of a split, or (None) on the whole confirmation half.
 
-    confirmed: the lower end of the simultaneous interval over the named heads is above `minimum_share`; refuted: the upper
-    end is below it; otherwise undecided. `p`: one-sided t test of "restores no more than minimum_share", by clusters.
+    The intervals are simultaneous over the named heads. confirmed: the lower end is above `minimum_share`; refuted: the upper end
+    is below it; otherwise undecided. `p`: one-sided t test of "restores no more than minimum_share", by clusters; None if it
+    cannot be computed.
     """
     baseline, patched = (documents[number]["data"] for number in NEEDED)
     rows = [i for i, one in enumerate(baseline["split"]) if split in (None, one)]
@@ -68,7 +69,7 @@ def _p_value(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, least: f
 
 
 def document(records: Sequence[HeadVerdict], traced: TraceResult, folder: Path) -> dict[str, Any]:
-    """142_carriers.json: the verdict on every named head, and what it rests on."""
+    """142_carriers.json: the verdict on every named head, and its basis."""
     inputs = {number: results_io.required(folder, number) for number in (*NEEDED, hypothesis.NUMBER)}
     return {
         "number": NUMBER,
@@ -88,9 +89,9 @@ def gated(
     measured: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
 ) -> tuple[Documents, Mapping[str, Any]]:
-    """The documents with P.carriers among the preconditions, and rules that ask for it in tier 1.
+    """(the documents with P.carriers among the preconditions, rules that require it in tier 1).
 
-    `measured`: 01 and 02; None if 02 was not measured, which leaves the gate insufficient.
+    `measured`: 01 and 02; None if 02 was not measured, and the gate is then insufficient.
     """
     rules, documents = copy.deepcopy(dict(rules)), dict(documents)
     tier = next(level for level in rules["tiers"] if int(level) == TIER)
@@ -105,7 +106,7 @@ def gated(
 
 
 def _record(found: Sequence[HeadVerdict], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """All named heads together: pass if all are confirmed, fail if one is refuted; p is the largest."""
+    """All named heads together: pass if all are confirmed, fail if one is refuted, else inconclusive; p is the largest."""
     verdicts = [VERDICTS[one["verdict"]] for one in found]
     known = [one["p"] for one in found if one["p"] is not None]
     least = min(found, key=lambda one: one["restored"])

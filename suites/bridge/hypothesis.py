@@ -2,16 +2,16 @@
 
 On the discovery half alone:
 
-1. `circuits.difference` traces it: attention, lens, residual stream, attention and MLP outputs, heads.
-2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of an interval
-   that holds all heads at once (cluster-robust, corrected for their number). Without the correction, the largest of many
-   heads would be named by chance. Beyond the head that restores most, one is named only if it is also named on nearly all
-   halves of the discovery clusters (stability selection): a head whose share is near the minimum would be named in one copy
-   of a model and not in the next.
+1. `circuits.difference` traces the difference: attention, lens, residual stream, attention and MLP outputs, heads.
+2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of a simultaneous
+   interval over all heads (cluster-robust, corrected for their number). Without the correction, the largest of many heads would
+   be named by chance. Except for the head that restores most, a head must also be named on nearly all halves of the discovery
+   clusters (stability selection). Otherwise a head whose share is near the minimum would be named in one copy of a model and
+   not in the next.
 3. The circuit of the passing behaviour is searched as for any task, and the named heads are added to it: a head that fails
    on the failing prompts belongs to the circuit that works on the passing ones.
 
-`suites.bridge.confirmation` repeats step 2 on the confirmation half, whose prompts had no part in naming the heads.
+`suites.bridge.confirmation` repeats step 2 on the confirmation half, whose prompts were not used to name the heads.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ READS = ("difference", "discovery", "repeated_tokens", "seed")  # sections of th
 
 @dataclass(frozen=True)
 class Carrier:
-    """A head and the share of the difference that it alone restores, with an interval that holds all heads at once.
+    """A head and the share of the difference that it alone restores, with a simultaneous interval over all heads.
 
-    `selected`: on which share of the halves of the clusters it is named as well.
+    `selected`: the share of random halves of the clusters on which it is named as well.
     """
 
     head: str
@@ -57,19 +57,19 @@ class Carrier:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What the discovery half suggests. `circuit` is None if no head is named: there is nothing to certify."""
+    """The hypothesis from the discovery half. `circuit` is None if no head is named; then there is nothing to certify."""
 
     circuit: Circuit | None
     document: TraceResult
 
     @property
     def sentences(self) -> list[str]:
-        """The evidence in the order in which it was found, for the person who watches: one line each."""
+        """The evidence for the terminal, one line each, in the order in which it was found."""
         return _sentences(self.document)
 
 
 def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
-    """The hypothesis about a group of failures. One stored for the same prompts and weights is read, not found again.
+    """The hypothesis about a group of failures; a stored one for the same prompts and weights is read instead of recomputed.
 
     Writes 141_trace.json and circuit.yaml. UserError as `circuits.difference.trace`.
     """
@@ -119,7 +119,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
 
 
 def fits(data: TracedDifference) -> bool:
-    """Whether a trace has a value for every head and role, which its type cannot say: another is made anew."""
+    """Whether a trace has a value for every head and role, which its type cannot express; otherwise it is recomputed."""
     heads, roles = len(data["heads"]["names"]), data["roles"]
     runs = data["attention"]["clean"], data["attention"]["corrupted"]
     of_heads = [run["entropy"] for run in runs] + [run["to"].get(role, ()) for run in runs for role in roles]
@@ -132,16 +132,17 @@ def fits(data: TracedDifference) -> bool:
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
-    """The named heads, the one that restores most first: `candidates` that are `stable`."""
+    """The named heads, the one that restores most first: the `stable` ones of the `candidates`."""
     return stable(candidates(traced, settings), settings)
 
 
 def stable(able: list[Carrier], settings: Mapping[str, Any]) -> list[Carrier]:
-    """The strongest candidate, and of the others those named on a share of `settings.stable` of the halves or more.
+    """The strongest candidate, and those of the others that are named on at least the share `settings.stable` of the halves.
 
-    Fewer than the candidates, whose error over all heads the intervals control. By Meinshausen and Buehlmann's bound the expected
-    number of heads that are kept though a half names them no more often than any other is at most q^2 / ((2 stable - 1) H) for q
-    heads named a half on average, of H. Source: Meinshausen & Buehlmann 2010; complementary halves: Shah & Samworth 2013.
+    The intervals already control the family-wise error of the candidates; selection only removes some. Meinshausen and Buehlmann
+    bound the expected number of heads that are kept although a half names them no more often than an average head: it is at most
+    q^2 / ((2 stable - 1) H), for H heads of which a half names q on average. Source: Meinshausen & Buehlmann 2010; complementary
+    halves: Shah & Samworth 2013.
     """
     return [one for place, one in enumerate(able) if place == 0 or one.selected >= settings["stable"]]
 
@@ -149,7 +150,7 @@ def stable(able: list[Carrier], settings: Mapping[str, Any]) -> list[Carrier]:
 def candidates(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
     """Every head whose interval lies above `settings.minimum_share`, the one that restores most first.
 
-    `settings`: also level (of the intervals together), halves and seed (of the selection).
+    `settings`: also level (simultaneous, of the intervals), halves and seed (of the selection).
     """
     heads = traced["heads"]
     restored, broken, gap = (np.asarray(heads["by_prompt"][key], dtype=float) for key in ("restored", "broken", "gap"))
@@ -169,9 +170,9 @@ def selected(
     asked: list[int],
     settings: Mapping[str, Any],
 ) -> dict[int, float]:
-    """On which share of complementary random halves of the clusters each of the heads `asked` has its interval above the minimum.
+    """{head: share of complementary random halves of the clusters on which its interval lies above the minimum}, for `asked`.
 
-    The intervals hold all heads at once, as on the whole. One head alone is not asked: it is the strongest.
+    The intervals are simultaneous over all heads, as on the whole data. A single head is the strongest and gets 1.
     """
     if len(asked) < 2:
         return dict.fromkeys(asked, 1.0)
@@ -194,10 +195,10 @@ def intervals(
     clusters: np.ndarray,
     settings: Mapping[str, Any],
 ) -> list[tuple[float, float]]:
-    """Intervals of sum(effect) / sum(gap) that hold all heads at once.
+    """Simultaneous intervals of sum(effect) / sum(gap) over all heads.
 
-    Cluster-robust Fieller intervals at 1 - (1 - level) / heads (Bonferroni). Their t quantile is wider for few clusters: with a
-    dozen clusters, a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
+    They are cluster-robust Fieller intervals at level 1 - (1 - level) / heads (Bonferroni). Their t quantile grows for few
+    clusters; with a dozen clusters, a bootstrap named a head in a fifth of null data sets. (-inf, inf) if one is unbounded.
     """
     level = 1 - (1 - float(settings["level"])) / len(effect)
     return [_interval(one, gap, clusters, level) for one in effect]
@@ -211,7 +212,7 @@ def _interval(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, level: 
 
 
 def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -> tuple[Circuit, dict[str, Any]]:
-    """The circuit of the passing behaviour with the named heads in it, and what the search says of itself."""
+    """(the circuit of the passing behaviour with the named heads added, the report of the search)."""
     heads = {parse_head(carrier.head): carrier for carrier in named}
     try:
         found = discovery.find(study, method)
@@ -249,7 +250,7 @@ def _sentences(document: TraceResult) -> list[str]:
         _site_line(data),
     ]
     if not document["named"]:
-        restored = np.asarray(data["heads"]["restored"], dtype=float)  # of a trace that `fits`
+        restored = np.asarray(data["heads"]["restored"], dtype=float)  # complete, since the trace `fits`
         best = int(restored.argmax())
         lines.append(
             f"Heads: none is shown to restore more than {document['subject']['settings']['difference']['minimum_share']:g} of "
@@ -283,13 +284,13 @@ def _attention_line(data: Mapping[str, Any]) -> str:
 
 
 def _typical(layers: list[int | None]) -> str:
-    """The median layer of the prompts that have one."""
+    """The median layer over the prompts that have one."""
     known = [layer for layer in layers if layer is not None]
     return f"layer {int(np.median(known))} on" if known else "no layer"
 
 
 def _site_line(data: Mapping[str, Any]) -> str:
-    """For each kind of site, the layer and position that restore most."""
+    """For each kind of site, the layer and position that restore most of the difference."""
     parts = []
     for kind in difference.SITES:
         table = np.array(data["sites"]["restored"][kind])

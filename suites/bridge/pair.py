@@ -15,11 +15,11 @@ MINIMUM_PAIRS = 20  # fewer are an anecdote: no hypothesis is tested on them
 class TracePair:
     """One failure as a circuit question: what is different in the run that goes wrong?
 
-    `clean` is the passing twin, `corrupted` the failing prompt; both end right before the first token in which what was
-    wanted and what was said differ (a common beginning of the two outputs is part of both texts). `answer` is the wanted
-    token, `wrong` the one said, each after `joint`. The texts are equally long in tokens, so that position t of one run
-    answers to position t of the other. `changed` are the first and the last position whose tokens differ. `positions` names
-    character spans of `clean`. Logit differences are answer minus wrong, nats, in the intact model run anew.
+    `clean` is the passing twin, `corrupted` the failing prompt. Both end right before the first token in which the wanted and the
+    actual output differ (a common beginning of the two outputs is part of both texts). `answer` is the wanted token, `wrong` the
+    actual one, each after `joint`. Both texts have the same number of tokens, so position t of one run corresponds to position t
+    of the other. `changed`: the first and the last position whose tokens differ. `positions` names character spans of `clean`.
+    Logit differences are answer minus wrong, in nats, from a new run of the intact model.
     """
 
     source: str
@@ -45,7 +45,7 @@ class TracePair:
 
 @dataclass(frozen=True)
 class ReferencePrompt:
-    """A passing prompt that is in no pair: ablations take means and donors from these."""
+    """A passing prompt that is in no pair; ablations take means and donors from these prompts."""
 
     text: str
     template: str
@@ -60,11 +60,10 @@ class ReferencePrompt:
 
 @dataclass(frozen=True)
 class SuitePairs:
-    """The pairs of one suite, with what became of its other failures.
+    """The pairs of one suite, and why its other failures have none.
 
-    `failures`: how many there were; `rejected`: those without a valid pair, by reason. `bos`: whether the prompts begin with
-    the tokenizer's BOS token. `sha256` of the suite. `related`: tasks about the same behaviour, on which the circuit is not
-    expected to be idle.
+    `failures`: their number; `rejected`: those without a valid pair, by reason. `bos`: whether the prompts begin with the
+    tokenizer's BOS token. `sha256`: of the suite. `related`: tasks about the same behaviour, on which the circuit may be active.
     """
 
     suite: str
@@ -80,7 +79,7 @@ class SuitePairs:
 
     @property
     def traceable(self) -> bool:
-        """Enough pairs for more than an anecdote."""
+        """Whether there are at least MINIMUM_PAIRS pairs."""
         return len(self.pairs) >= MINIMUM_PAIRS
 
     @property

@@ -1,20 +1,21 @@
-"""Failures of a suite as aligned prompt pairs: find a passing twin, find the first wrong token, check, or say why not.
+"""Failures of a suite as aligned prompt pairs: find a passing twin, find the first wrong token, check, or give the reason.
 
 Every failure either becomes one pair or is counted under the first reason that rules it out:
 
-1. not traceable: the mode has no counterfactual token, or the model shows no activations (an endpoint).
-2. the same prompt as another failure; or without a passing twin: no relative (parent, or variants of the same parent) that
-   the model gets right and that wants the same answer; or none with as many tokens, so that positions would not correspond.
-3. not reproduced: run anew without a cache at temperature 0, one of the two says something else than was recorded.
-4. without a diverging token: the wanted and the said output do not differ in a token.
-5. weak: the wanted token is not the top one of the passing run, or the said one not of the failing run, or a logit
-   difference is smaller than MARGIN nats: such a pair asks about noise.
+1. not traceable: the mode has no counterfactual token, or the model gives no activations (an endpoint).
+2. the same prompt as another failure; or without a passing twin: no relative (parent, or variant of the same parent) that the
+   model gets right and that has the same answer; or no such relative with the same number of tokens, without which positions
+   would not correspond.
+3. not reproduced: in a new run without a cache at temperature 0, one of the two gives another output than the recorded one.
+4. without a diverging token: the wanted and the actual output do not differ in a token.
+5. weak: the wanted token is not the top token of the passing run, or the actual one is not the top token of the failing run, or
+   a logit difference is smaller than MARGIN nats. The difference of such a pair would be noise.
 6. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
 7. not the same tokens when written as text.
-8. of a template with too few prompts: the means need more reference prompts than the template has left, also after some of
-   its pairs were turned into reference prompts.
+8. of a template with too few prompts: the means need more reference prompts than the template has left, even after some of its
+   pairs were turned into reference prompts.
 
-As many failures as possible are paired. Of the assignments that do so, the one with the fewest differing tokens is taken.
+As many failures as possible are paired. Among such assignments, the one with the fewest differing tokens is taken.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
     from suites.models.local import LocalModel  # needs torch
 
 MARGIN = 0.5  # nats of logit difference on either side
-MINIMUM_REFERENCES = 5  # per template, as circuits.engine asks for means and donors
-MOST_REFERENCES = 120  # per template: a mean over more hardly moves
-NONE = "none"  # a suite's trace strategy that asks for no pairs
+MINIMUM_REFERENCES = 5  # per template, as circuits.engine needs for means and donors
+MOST_REFERENCES = 120  # per template: more hardly change a mean
+NONE = "none"  # the trace strategy of a suite without pairs
 DIFFERENCE, END = "difference", "end"  # named positions beside the suite's own spans
 
 
 @dataclass
 class _Run:
-    """One case as the model reads and continues it, anew: prompt text and tokens, output tokens."""
+    """A new run of one case: the text and tokens of its prompt, and the output tokens."""
 
     case: Case
     text: str
@@ -63,7 +64,7 @@ class _Run:
 
 @dataclass
 class _Draft:
-    """A pair before its filters."""
+    """A candidate pair, before or during filtering."""
 
     failing: _Run
     passing: _Run
@@ -85,7 +86,7 @@ class _Tally:
     def filter(
         self, drafts: Sequence[_Draft], step: Callable[[Sequence[_Draft]], list[_Draft]], reason: str
     ) -> list[_Draft]:
-        """The drafts that a step keeps; failures that have none left are rejected for the reason."""
+        """The drafts that a step keeps; failures without a remaining draft are rejected for the reason."""
         kept = step(drafts)
         for lost in {draft.failing.id for draft in drafts} - {draft.failing.id for draft in kept}:
             self.reject(lost, reason)
@@ -97,7 +98,7 @@ class _Tally:
 
 
 def group(judged: JudgedSuite, model: LocalModel | Any) -> SuitePairs:
-    """All failures of one judged suite as pairs, and the passing prompts left over as references."""
+    """All failures of one judged suite as pairs, and the remaining passing prompts as references."""
     suite, tally = judged.suite, _Tally()
     failing = [case for case, _ in judged.failures]
     pairs: list[TracePair] = []
@@ -153,13 +154,13 @@ def _paired(
 
 
 def passes(case: Case, found: Detection) -> bool:
-    """True if the model got a case right: it did not fail, and what it said is not wrong."""
+    """Whether the model got a case right: it did not fail, and the scorer does not say that the output is wrong."""
     right = case.first.error is None and case.first.correct is not False
     return right and (found.failed is False or (found.failed is None and case.first.correct is True))
 
 
 def _runs(cases: Sequence[tuple[Case, Detection]], model: LocalModel) -> dict[str, _Run]:
-    """Every case by item id, as the model reads it; one whose call failed has nothing to trace."""
+    """A run for every case, by item id, without cases whose call failed."""
     encoding = model.encoding
     return {
         case.item.id: _Run(case, encoding.rendered(*asked), encoding.prompt(*asked))
@@ -170,14 +171,14 @@ def _runs(cases: Sequence[tuple[Case, Detection]], model: LocalModel) -> dict[st
 
 
 def _original(case: Case) -> str:
-    """The id of the item from which the case's was made; its own if it is an original."""
+    """The id of the parent of the case's item; its own id if it is an original."""
     return case.item.variant.parent if case.item.variant else case.item.id
 
 
 def _candidates(
     failing: Sequence[Case], runs: Mapping[str, _Run], cases: Sequence[tuple[Case, Detection]], tally: _Tally
 ) -> list[_Draft]:
-    """Each failing case beside every relative that passes, wants the same answer and has as many tokens."""
+    """Each failing case with every relative that passes, has the same answer and the same number of tokens."""
     passing: dict[str, list[_Run]] = {}
     for case, found in cases:
         if passes(case, found):
@@ -198,7 +199,7 @@ def _candidates(
 
 
 def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, SamplingLeg]) -> list[_Draft]:
-    """Run all prompts anew as they were asked, but at temperature 0; keep drafts whose two outputs are those on record."""
+    """Run all prompts again as they were asked, but at temperature 0; keep drafts whose two outputs match the record."""
     runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
     requests = []
     for run in runs.values():
@@ -210,7 +211,7 @@ def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, 
 
 
 def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
-    """Find the first token in which the wanted and the said output differ; what comes before it joins the prompt."""
+    """Find the first token in which the wanted and the actual output differ; the tokens before it are added to the prompt."""
     kept = []
     for draft in drafts:
         wanted, said = draft.passing.output, draft.failing.output
@@ -222,7 +223,7 @@ def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
 
 
 def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
-    """Keep drafts whose wanted token wins the passing run and whose said token wins the failing one, by MARGIN nats each."""
+    """Keep drafts whose wanted token is top in the passing run and actual token in the failing run, by MARGIN nats each."""
     sequences = [run.ids + list(draft.prefix) for draft in drafts for run in (draft.passing, draft.failing)]
     distinct = list(dict.fromkeys(map(tuple, sequences)))
     logits = dict(zip(distinct, model.next_logits(distinct), strict=True)) if distinct else {}
@@ -247,8 +248,8 @@ def _token_at(run: _Run, span: tuple[int, int], model: LocalModel) -> int | None
 
 
 def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
-    """As many failures as possible with a twin of their own and, of these assignments, the fewest differing tokens."""
-    failing = list(dict.fromkeys(draft.failing.id for draft in drafts))  # no two of one prompt
+    """Assign a separate twin to as many failures as possible and, among such assignments, with the fewest differing tokens."""
+    failing = list(dict.fromkeys(draft.failing.id for draft in drafts))  # no two have the same prompt
     passing = list(dict.fromkeys(tuple(draft.passing.ids) for draft in drafts))  # one prompt may have several ids
     if not drafts:
         return []
@@ -265,9 +266,9 @@ def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
 
 
 def _common_roles(drafts: Sequence[_Draft], model: LocalModel) -> tuple[str, ...]:
-    """The named words that stand at the same token in both prompts of every pair.
+    """The named words that are at the same token in both prompts of every pair.
 
-    Where two facts have changed places, a name would mean one word in one run and another word in the other.
+    If two facts are swapped, a name would denote different words in the two runs.
     """
     spans = [(run, run.case.item.spans) for draft in drafts for run in (draft.passing, draft.failing)]
     named = set.intersection(*(set(of) for _, of in spans)) if spans else set()
@@ -307,13 +308,13 @@ def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalMod
 
 
 def _label(run: _Run, prefix: int) -> str:
-    """Template, length and how much of it was said: prompts of one label correspond position by position."""
+    """Template, number of tokens and length of the forced prefix: prompts with one label correspond position by position."""
     said = f", {prefix} of them said" if prefix else ""
     return f"{run.case.item.template} of {len(run.ids) + prefix} tokens{said}"
 
 
 def _adds_bos(model: LocalModel) -> bool:
-    """Whether a BOS token comes before every text (a chat template writes its own)."""
+    """Whether a BOS token is put before every text (a chat template adds its own)."""
     return model.encoding.bos and not model.encoding.chat
 
 
@@ -322,7 +323,7 @@ def _tokens(text: str, model: LocalModel) -> list[int]:
 
 
 def _text(run: _Run, prefix: Sequence[int], model: LocalModel) -> str | None:
-    """The rendered prompt and the forced tokens as one text; None if no such text gives these tokens."""
+    """The rendered prompt and the forced tokens as one text, with or without a space; None if neither gives the same tokens."""
     wanted = run.ids + list(prefix)
     forced = model.tokenizer.decode(list(prefix)) if prefix else ""
     candidates = (run.text + forced, f"{run.text} {forced}".rstrip() if forced else run.text)
@@ -330,13 +331,13 @@ def _text(run: _Run, prefix: Sequence[int], model: LocalModel) -> str | None:
 
 
 def _words(draft: _Draft, text: str | None, model: LocalModel) -> tuple[str, str, str] | None:
-    """Answer and foil as words, and what joins them to the passing text; None if a word is not that token there."""
+    """(answer, foil, the text that joins them to the passing text); None if a word is not its token after that text."""
     tokens = (draft.answer, draft.wrong)
     words = [model.tokenizer.decode([token]).strip() for token in tokens]
     if text is None or not all(words) or not all(map(model.encoding.reads, words)):
         return None
     before = _tokens(text, model)
-    whole = [model.tokenizer.decode([token]) for token in tokens]  # with the space that byte-level tokens begin with
+    whole = [model.tokenizer.decode([token]) for token in tokens]  # including the leading space of byte-level tokens
     for joint, written in ((" ", words), ("", words), ("", whole)):
         read = [_tokens(f"{text}{joint}{word}", model) for word in written]
         if all(ids == [*before, token] for ids, token in zip(read, tokens, strict=True)):
@@ -354,7 +355,7 @@ def _positions(run: _Run, text: str, roles: Sequence[str], model: LocalModel, la
 
 
 def _offset(run: _Run) -> int:
-    """Where the prompt begins in the rendered text. A chat template may trim it: its first word then stands for it."""
+    """Offset of the prompt in the rendered text. If a chat template trims it, the offset is found by its trimmed text."""
     prompt = run.case.item.prompt
     place = run.text.find(prompt)
     return place if place >= 0 else run.text.find(prompt.strip()) - (len(prompt) - len(prompt.lstrip()))
@@ -363,7 +364,7 @@ def _offset(run: _Run) -> int:
 def _spare(
     pair: TracePair, passing: Sequence[_Run], used: Collection[str], roles: Sequence[str], model: LocalModel
 ) -> list[ReferencePrompt]:
-    """Passing prompts that are in no pair, of the pair's template and length; only for pairs without forced tokens."""
+    """Passing prompts that are in no pair, with the pair's template and length; there are none for pairs with forced tokens."""
     found = {}
     for run in passing:
         fits = _label(run, 0) == pair.template and set(roles) <= set(run.case.item.spans)
@@ -377,7 +378,7 @@ def _spare(
 def _with_references(
     pairs: Sequence[TracePair], passing: Sequence[_Run], roles: Sequence[str], model: LocalModel, tally: _Tally
 ) -> tuple[list[TracePair], list[ReferencePrompt]]:
-    """The pairs that stay, and reference prompts of their templates; a template with too few turns some pairs into them."""
+    """(the remaining pairs, reference prompts of their templates). A template with too few turns some pairs into references."""
     used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
     kept, references = [], []
     for label in sorted({pair.template for pair in pairs}):

@@ -1,4 +1,4 @@
-"""132_trace_pairs.json: the pairs of every suite with failures, as `suite=` leaves them and `task=failures` reads them."""
+"""132_trace_pairs.json: the pairs of every suite with failures, written by `suite=` and read by `task=failures`."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def write(folder: Path, groups: Sequence[SuitePairs], identity: Mapping[str, Any
 
 
 def require_untouched(*folders: Path) -> None:
-    """UserError if a line of the generations that a folder's results rest on was changed since."""
+    """UserError if the generations behind a folder's results were changed."""
     for folder in folders:
         try:
             recorded = (path := folder / generations.NAME).is_file()
-        except OSError as error:  # a name that no file can have
+        except OSError as error:  # for example, an impossible file name
             raise UserError(f"{folder} cannot be read ({error.strerror}); give the folder of a suite run") from error
         if recorded:
             chain.verify(path)
 
 
 def read(folder: Path, weights: str, command: str) -> list[SuitePairs]:
-    """All groups on record for these weights, each suite once, from the newest run that it was in.
+    """All recorded groups for these weights, each suite once, from its newest run.
 
-    `folder`: results/<model>/suites. UserError if there are none, or only of other weights; `command` makes them anew.
+    `folder`: results/<model>/suites. UserError if there are none, or only for other weights; it names `command` as the remedy.
     """
     files = [path for path in (path_of(folder), *sorted(folder.glob(f"*/{NUMBER}_{ID}.json"))) if path.is_file()]
     if not files:

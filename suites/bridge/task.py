@@ -1,7 +1,7 @@
 """The task `failures`: the pairs of one suite as prompts for the three stages of a run, in two halves.
 
-One half finds the hypothesis (discovery), the other confirms it (two thirds evaluation, one third held-out); all pairs of a
-cluster are in the same half, since they share their words.
+One half gives the hypothesis (discovery), the other confirms it (two thirds evaluation, one third held-out). All pairs of a
+cluster are in the same split, since they share words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARES = {"discovery": 1 / 2, "evaluation": 1 / 3, "held_out": 1 / 6}
 
 
 def choose(groups: Sequence[SuitePairs], name: str | None, model: str) -> SuitePairs:
-    """The group of this suite, or the largest; UserError if there is none with enough pairs."""
+    """The group of the suite `name`, or the largest one; UserError if there is none with enough pairs."""
     known = {group.suite: group for group in groups}
     if name is not None and name not in known:
         had = ", ".join(group.suite for group in groups if group.pairs) or "none"
@@ -40,7 +40,7 @@ def choose(groups: Sequence[SuitePairs], name: str | None, model: str) -> SuiteP
 
 
 def build(group: SuitePairs, vocabulary: tasks.Vocabulary | None, metric: str | None = None) -> Task:
-    """The task of a group's pairs. UserError if they are of too few clusters for every split, or for an unknown metric."""
+    """The task of a group's pairs. UserError for too few clusters for all splits, and for an unknown metric."""
     if metric not in (None, *METRICS):
         raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
     given = split(group)
@@ -67,8 +67,8 @@ def build(group: SuitePairs, vocabulary: tasks.Vocabulary | None, metric: str | 
 def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
     """Discovery, evaluation, held-out and reference examples.
 
-    Clusters come in order of their hash, each to the split that is furthest below its share: the same pairs give the same
-    split on every machine.
+    Clusters are assigned in the order of their hashes, each to the split that is furthest below its share. The same pairs thus
+    give the same splits on every machine.
     """
     by_cluster: dict[str, list[TracePair]] = {}
     for pair in group.pairs:
@@ -79,7 +79,7 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
         given[target] += [_example(pair) for pair in by_cluster[cluster]]
     foils = {pair.template: pair for pair in group.pairs}
     given["reference"] = [
-        # only the activations of its clean run are read: answer and foil may be those of any pair of the template
+        # only the activations of the clean run are used, so answer and foil may be those of any pair of the template
         _example(
             replace(
                 foils[one.template], clean=one.text, corrupted=one.text, cluster=one.cluster, positions=one.positions
@@ -91,7 +91,7 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
 
 
 def _in_turn(references: Sequence[ReferencePrompt]) -> list[ReferencePrompt]:
-    """One of each template after the other, so that a run with few reference prompts has some of all."""
+    """Round-robin over templates, so that a run with few reference prompts has some of each template."""
     by_template: dict[str, list[ReferencePrompt]] = {}
     for one in references:
         by_template.setdefault(one.template, []).append(one)

@@ -1,1 +1,1 @@
-"""Was a model trained on a suite's items? Texts compared with a corpus, and what a model finds likelier than it should."""
+"""Was a model trained on a suite's items? Compares the items with a corpus, and tests what a model finds too likely."""

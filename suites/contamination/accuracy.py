@@ -1,4 +1,4 @@
-"""Which items a model got right in its latest run of a suite, and whether it does better on those that a corpus holds."""
+"""A model's accuracy in its latest run of a suite, on items that occur in a corpus and on the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suites.log import generations
 
 @dataclass(frozen=True)
 class Scored:
-    """One suite of a run: what was right, by item id (None: not judged), and the run. Items that have changed are left out."""
+    """One suite of a run: whether each item was right, by id (None: not judged), and the run. Changed items are left out."""
 
     correct: Mapping[str, bool | None]
     run_id: str
@@ -24,9 +24,9 @@ class Scored:
 
 
 def latest(model_folder: Path, suite: Suite) -> Scored | None:
-    """The last finished run of `suite` below results/<model>/suites, with items known by their hash; None without one.
+    """The last finished run of `suite` below results/<model>/suites, with items matched by hash; None without one.
 
-    A suite by itself has a folder of its own, so there may be two. UserError for scores that cannot be read.
+    A suite that is run alone has its own folder, so there may be two runs. UserError for scores that cannot be read.
     """
     found = [
         one for place in (gate.FOLDER, f"{gate.FOLDER}/{suite.id}") if (one := _scored(model_folder / place, suite))
@@ -51,6 +51,6 @@ def _scored(folder: Path, suite: Suite) -> Scored | None:
 
 
 def compared(suite: Suite, items: Sequence[Overlap], scored: Scored) -> CleanAndDirty:
-    """Accuracy on flagged and on other items of the suite; items of one cluster count for fewer."""
+    """Accuracy on flagged and on other items of the suite, with intervals that allow for clusters of items."""
     clusters = {item.id: answers.asked_of(suite, item).cluster for item in suite.items}
     return clean_and_dirty(items, scored.correct, clusters)

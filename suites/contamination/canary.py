@@ -1,7 +1,7 @@
-"""194: a line of random characters that stands beside a suite's items and nowhere else. A model that knows it has read them.
+"""194: a line of random characters that is published with a suite's items and nowhere else. A model that knows it has read them.
 
-The line is in the README of the catalogue and in the header of each lock, never in a prompt. Its characters are drawn from a seed
-that the author keeps, so that others could not have written it by chance.
+The line is in the README of the catalogue and in the header of each lock, never in a prompt. Its characters are drawn from a
+secret seed of the author, so nobody else can have written it by chance.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from suites.models.base import ModelUnderTest, Request
 NUMBER, ID = "194", "canary"
 LINE = "This line marks data for testing and never belongs in training data: canary of {suite} {guid}"
 GUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-ALTERNATIVES = 999  # random ones that the true one is ranked among: the smallest p is 1/1000
+ALTERNATIVES = 999  # random canaries with which the true one is compared: the smallest p is 1/1000
 BITS = "bits"
-SECOND_HALF_TOKENS = 48  # more than the half of a line takes in any tokenizer of single characters or longer pieces
+SECOND_HALF_TOKENS = 48  # more than half of a line needs in any tokenizer of characters or longer pieces
 NO_TRACE = "the continuation differs, which shows nothing: a line that was read need not come back verbatim"
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A line that may have been read: `before` is what every such line begins with, `secret` what is random."""
+    """A canary line: `before` is its beginning, the same for all canaries of a suite; `secret` is the random part."""
 
     before: str
     secret: str
@@ -59,8 +59,8 @@ def random_guids(count: int, seed: int) -> list[str]:
 def exposure(logprobs: Sequence[float], true: float) -> Estimate:
     """log2(R + 1) - log2(rank) of the true canary's log-probability among those of R random ones (bits).
 
-    rank = 1 + the number of random ones at least as likely: ties take the worst rank. p = rank/(R + 1), since among canaries
-    that were never read every rank is as likely. Source: Carlini et al. 2019.
+    rank = 1 + number of random ones at least as likely, so ties get the worst rank. p = rank/(R + 1), since for a canary that was
+    never read all ranks are equally likely. Undefined without a random one. Source: Carlini et al. 2019.
     """
     total = len(logprobs) + 1
     if total < 2:
@@ -84,9 +84,9 @@ def measure(
     draw: Callable[[int, int], Sequence[str]] = random_guids,
     alternatives: int = ALTERNATIVES,
 ) -> Estimate:
-    """The exposure of a canary; of a model without log-probabilities, whether it writes the second half after the first.
+    """The exposure of a canary or, for a model without log-probabilities, whether it continues the first half by the second.
 
-    Not applicable to a model whose vocabulary cannot write the line.
+    Not applicable to a model whose vocabulary cannot represent the line.
     """
     if not model.reads(canary.line):
         return missing("not_applicable", "the model's vocabulary cannot write the canary", BITS)
@@ -99,7 +99,7 @@ def measure(
 
 
 def continued(model: ModelUnderTest, canary: Canary) -> Estimate:
-    """1 if the greedy continuation of the line's first half begins with the second half, verbatim; 0 shows nothing."""
+    """1 if the greedy continuation of the line's first half begins verbatim with the second half; a 0 proves nothing."""
     line = canary.line
     middle = len(line) - len(canary.secret) // 2
     request = Request(line[:middle], max_tokens=SECOND_HALF_TOKENS)

@@ -1,8 +1,8 @@
-"""193: is a model more at ease with an item than with the same item in other words? By loss per token.
+"""193: is an item more likely to a model than a paraphrase of it? Measured by the loss per token.
 
-Whoever has read an item knows its words; a paraphrase says the same in words that were not read. Originals may be plainer than
-paraphrases, so the gap alone says little. What counts is how much larger it is than that of a reference model, or than that of
-fresh items, which were written after the model.
+A model that has read an item knows its words; a paraphrase says the same in words that it has not read. Originals may be plainer
+than paraphrases, so the gap alone says little. What counts is its excess over the gap of a reference model, or over the gap of
+fresh items, which were written after the model was trained.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from suites.models.base import ModelUnderTest
 from suites.statistics import bootstrap, permutation
 
 NUMBER, ID = "193", "loss_gap"
-RATIO = (0.8, 1.25)  # tokens of a paraphrase over those of its original: beyond it, length alone changes the loss
+RATIO = (0.8, 1.25)  # tokens of a paraphrase / tokens of its original: outside of it, length alone changes the loss
 FEWEST = 20  # pairs
 REWORDED = "template"  # the kind of variant that is the same item in other words
 NATS = "nats a token"
@@ -33,7 +33,7 @@ ALONE = "descriptive: without a reference model or fresh items nothing tells con
 
 @dataclass(frozen=True)
 class Reworded:
-    """An item's text beside the same in other words. `cluster`: the sampling unit that it shares with others."""
+    """An item's text and a paraphrase of it. `cluster`: the sampling unit that it shares with other items."""
 
     item: str
     original: str
@@ -43,9 +43,9 @@ class Reworded:
 
 @dataclass(frozen=True)
 class LossGap:
-    """Mean gap of the model, and what it is compared with: the same pairs under a reference model, other pairs that are fresh.
+    """Mean gap of the model, and its excess over a reference model on the same pairs, and over fresh pairs.
 
-    `descriptive`: why no conclusion rests on the gap; None if there is a comparison. `gaps` by item.
+    `descriptive`: why the gap allows no conclusion; None if there is a comparison. `gaps` by item.
     """
 
     gap: Estimate
@@ -59,7 +59,7 @@ class LossGap:
 
 
 def of_suite(suite: Suite) -> list[Reworded]:
-    """The suite's own originals, each beside its first variant in another wording whose length fits."""
+    """The suite's originals, each with its first variant of kind REWORDED whose length fits."""
     found: dict[str, Reworded] = {}
     for item in suite.items:
         if item.variant is None or item.variant.kind != REWORDED or item.variant.parent in found:
@@ -72,7 +72,7 @@ def of_suite(suite: Suite) -> list[Reworded]:
 
 
 def read(path: Path) -> list[Reworded]:
-    """Pairs of a file of JSON lines, {"item", "original", "paraphrase", "cluster" (optional)}. UserError for another line."""
+    """Pairs from a file of JSON lines {"item", "original", "paraphrase", "cluster" (optional)}. UserError for any other line."""
     found = []
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -94,13 +94,13 @@ def read(path: Path) -> list[Reworded]:
 
 
 def fits(pair: Reworded) -> bool:
-    """Whether the paraphrase is about as long as its original (RATIO), and is another text."""
+    """Whether the paraphrase is about as long as its original (RATIO) and a different text."""
     first, second = overlap.tokens(pair.original), overlap.tokens(pair.paraphrase)
     return len(first) > 1 and first != second and RATIO[0] <= len(second) / len(first) <= RATIO[1]
 
 
 def losses(model: ModelUnderTest, texts: Sequence[str]) -> list[float]:
-    """Mean negative log-likelihood of each text's tokens (nats), its first word given. Needs the capability "logprobs"."""
+    """Mean negative log-likelihood per token of each text (nats), given its first word. Needs the capability "logprobs"."""
     pairs = []
     for text in texts:
         first, _, rest = text.strip().partition(" ")
@@ -109,7 +109,7 @@ def losses(model: ModelUnderTest, texts: Sequence[str]) -> list[float]:
 
 
 def gaps(model: ModelUnderTest, pairs: Sequence[Reworded]) -> list[float]:
-    """NLL(paraphrase) - NLL(original) of each pair: positive where the original is the likelier one (nats a token)."""
+    """NLL(paraphrase) - NLL(original) of each pair (nats per token): positive if the original is more likely."""
     found = losses(model, [text for pair in pairs for text in (pair.original, pair.paraphrase)])
     return [paraphrase - original for original, paraphrase in zip(found[::2], found[1::2], strict=True)]
 
@@ -123,8 +123,8 @@ def measure(
 ) -> LossGap:
     """193 over the pairs whose length fits; the others are counted as excluded.
 
-    g = NLL(paraphrase) - NLL(original). Beyond a reference model: the mean of g - g_reference over the same pairs, sign flips,
-    one-sided. Beyond fresh items: mean g less theirs, relabelled, one-sided. Fewer than 20 pairs are insufficient.
+    g = NLL(paraphrase) - NLL(original). Beyond a reference model: mean of g - g_reference over the same pairs, one-sided by sign
+    flips. Beyond fresh items: mean g - mean g of the fresh ones, one-sided by relabelling. Insufficient under 20 pairs.
     """
     kept, new = [pair for pair in pairs if fits(pair)], [pair for pair in fresh if fits(pair)]
     excluded = {"length differs": len(pairs) - len(kept)} if len(kept) < len(pairs) else {}
@@ -163,7 +163,7 @@ def sign_flips(values: Sequence[float], clusters: Sequence[str] | None = None, s
 
 
 def beyond_fresh(old: Sequence[float], fresh: Sequence[float], seed: int = 0) -> Estimate:
-    """Mean gap of the items less that of fresh ones, one-sided by relabelling. Insufficient under 20 of either."""
+    """Mean gap of the items - mean gap of fresh ones, one-sided by relabelling. Insufficient under 20 of either."""
     if min(len(old), len(fresh)) < FEWEST:
         reason = f"{len(old)} pairs and {len(fresh)} fresh ones; at least {FEWEST} of each are needed"
         return missing("insufficient_data", reason, NATS, len(old) + len(fresh))
@@ -171,10 +171,10 @@ def beyond_fresh(old: Sequence[float], fresh: Sequence[float], seed: int = 0) ->
 
 
 def digest(pairs: Sequence[Reworded]) -> str:
-    """Hash of the pairs: by which another set is told from this one."""
+    """Hash of the pairs, which identifies the set."""
     return results_io.sha256([[pair.item, pair.original, pair.paraphrase] for pair in pairs])
 
 
 def data(found: LossGap) -> dict[str, Any]:
-    """What the result keeps of every pair."""
+    """The data of the result: the gap of every pair."""
     return {"gaps": dict(sorted(found.gaps.items())), "descriptive": found.descriptive}

@@ -1,7 +1,7 @@
 """Were a suite's items in a model's training data? Overlap of 13-grams with a corpus folder, and near duplicates.
 
 An overlap shows that the model could have learnt the text, not that it did. No overlap shows only that this folder does not
-hold the text.
+contain the text.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ from suites.estimate import Estimate, Interval, missing
 from suites.modes.embedding import Embedder
 from suites.statistics import proportions
 
-LONGEST, SHORTEST = 13, 8  # tokens of an n-gram: 13, and for shorter items all of them, but never under 8
+LONGEST, SHORTEST = 13, 8  # tokens of an n-gram: 13, or the whole of a shorter item, but never under 8
 SHINGLE, PERMUTATIONS = 5, 128  # tokens of a shingle, and MinHash's permutations
 COSINE = 0.9  # of near duplicates
-PLAIN, RECORDS = (".txt", ".md"), ".jsonl"  # what of a corpus folder is read
-BLOCK = 1 << 20  # characters read at a time, so that a file of one line is not held whole
+PLAIN, RECORDS = (".txt", ".md"), ".jsonl"  # files of a corpus folder that are read
+BLOCK = 1 << 20  # characters read at a time, so that a file with a single long line does not fill the memory
 PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
 
 
 @dataclass(frozen=True)
 class CorpusPlace:
-    """Where the corpus first holds an n-gram: `file` below the folder, `record` (line of a .jsonl file, counted from 1; None
-    for texts) and `offset`, the tokens that come before it in its document.
+    """The first place of an n-gram in the corpus.
+
+    `file` below the folder, `record` (line of a .jsonl file, counted from 1; None for texts) and `offset`, the number of tokens
+    before it in its document.
     """
 
     file: str
@@ -45,9 +47,9 @@ class CorpusPlace:
 
 @dataclass(frozen=True)
 class Overlap:
-    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged`: whether any; None under 8 tokens.
+    """How many of an item's `grams` n-grams of `n` tokens the corpus contains. `flagged`: whether any; None under 8 tokens.
 
-    `gram`: the first of the item's n-grams that is there, `place`: where; None if none is.
+    `gram`: the first of the item's n-grams that is in the corpus, `place`: where; None if none is.
     """
 
     item: str
@@ -69,7 +71,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Contamination:
-    """The overlap of every item, the flagged share of those long enough, and how much was read of the corpus."""
+    """The overlap of every item, the flagged share of items that are long enough, and how much of the corpus was read."""
 
     items: tuple[Overlap, ...]
     flagged: Estimate
@@ -80,7 +82,7 @@ class Contamination:
 
 @dataclass(frozen=True)
 class CleanAndDirty:
-    """Accuracy on items that are not flagged and on those that are, and dirty minus clean."""
+    """Accuracy on items that are not flagged (clean) and on flagged ones (dirty), and dirty minus clean."""
 
     clean: Estimate
     dirty: Estimate
@@ -89,9 +91,9 @@ class CleanAndDirty:
 
 @dataclass(frozen=True)
 class NearDuplicate:
-    """Two texts by their place in either list, with the exact Jaccard index of their shingles and, with an embedder, the cosine.
+    """Two texts, by their places in the two lists, with the exact Jaccard index of their shingles and their cosine.
 
-    None: fewer tokens than a shingle, or no embedder.
+    The Jaccard index is None if a text has fewer tokens than a shingle, the cosine without an embedder.
     """
 
     first: int
@@ -102,7 +104,7 @@ class NearDuplicate:
 
 @dataclass(frozen=True)
 class Threshold:
-    """The similarity from which a pair counts as duplicate; its rates on known duplicates and on known other pairs."""
+    """The least similarity of a duplicate, with its sensitivity on known duplicates and specificity on known other pairs."""
 
     value: float
     sensitivity: Estimate
@@ -139,7 +141,7 @@ def overlap(texts: Mapping[str, str], corpus: str | Path) -> Contamination:
 
 
 def part(found: Contamination, names: Mapping[str, str]) -> Contamination:
-    """What was found of some of the items, which `names` gives other ids: many suites are looked for in one go."""
+    """The results of the items in `names`, which maps their ids to new ones. So one search can serve many suites."""
     items = tuple(replace(one, item=names[one.item]) for one in found.items if one.item in names)
     return _counted(items, found.documents, found.corpus_tokens, found.files_not_read)
 
@@ -157,11 +159,11 @@ def clean_and_dirty(
     clusters: Mapping[str, str] | None = None,
     level: float = 0.95,
 ) -> CleanAndDirty:
-    """Accuracy on flagged items minus that on the others, by `correct` (by id; None or absent is excluded).
+    """Accuracy on flagged items (1) minus accuracy on the others (2), from `correct` by id (None or absent is excluded).
 
-    Its interval is Newcombe's, from the two rates' own: [d - sqrt((p1 - l1)^2 + (u2 - p2)^2), d + sqrt((u1 - p1)^2 +
-    (p2 - l2)^2)]. With `clusters` (by id), items of one cluster count for fewer. Undefined unless both sides have items.
-    A difference is no proof of learning by heart: flagged items may be easier. Source: Newcombe 1998, method 10.
+    The interval of d = p1 - p2 is Newcombe's, from the intervals [l, u] of the two rates: [d - sqrt((p1 - l1)^2 + (u2 - p2)^2),
+    d + sqrt((u1 - p1)^2 + (p2 - l2)^2)]. `clusters` (by id) widen these for dependent items. Undefined unless both sides have
+    items. A difference is no proof of memorisation, since flagged items may be easier. Source: Newcombe 1998, method 10.
     """
     judged = [one for one in items if one.flagged is not None]
     known = [one for one in judged if correct.get(one.item) is not None]
@@ -188,12 +190,12 @@ def clean_and_dirty(
 
 
 def shingles(text: str, size: int = SHINGLE) -> frozenset[str]:
-    """The runs of `size` tokens in the text; none if it has fewer."""
+    """All runs of `size` consecutive tokens of the text; none if it has fewer tokens."""
     return frozenset(_grams(tokens(text), size))
 
 
 def jaccard(first: frozenset[Any], second: frozenset[Any]) -> float | None:
-    """|intersection| / |union|; None if one of them is empty, for a text too short says nothing about likeness."""
+    """|intersection| / |union|; None if a set is empty, since its text is too short to be compared."""
     return len(first & second) / len(first | second) if first and second else None
 
 
@@ -215,10 +217,10 @@ def near_duplicates(
     permutations: int = PERMUTATIONS,
     seed: int = 1,
 ) -> list[NearDuplicate]:
-    """Pairs of a text and another with Jaccard index >= `threshold`, or cosine >= `cosine` where there is an embedder.
+    """Pairs of `texts` and `others` with Jaccard index >= `threshold` or, with an embedder, cosine >= `cosine`.
 
-    MinHash finds candidates by locality-sensitive hashing (datasketch), from three standard errors below the threshold on; they
-    are then compared exactly, so that no pair rests on an estimate. A pair may be missed. Set `threshold` by `calibrated`.
+    MinHash with locality-sensitive hashing (datasketch) finds candidates from three standard errors below the threshold on. These
+    are compared exactly, so no pair rests on an estimate, but a pair may be missed. Choose `threshold` with `calibrated`.
     """
     sets, other_sets = [shingles(text) for text in texts], [shingles(text) for text in others]
     similar = _candidates(sets, other_sets, threshold, permutations, seed)
@@ -234,10 +236,10 @@ def near_duplicates(
 
 
 def calibrated(duplicates: Sequence[float], others: Sequence[float]) -> Threshold:
-    """The similarity from which most `duplicates` and fewest `others` count: the largest Youden's J, of equal ones the highest.
+    """The threshold with the largest Youden's J for similarities of `duplicates` and of `others`; the highest of equal ones.
 
-    Found and measured on the same pairs, the two rates are optimistic; measure them again on others. UserError unless both kinds
-    are there.
+    Its two rates are optimistic, since they are measured on the pairs that chose it; measure them again on other pairs. UserError
+    unless there are pairs of both kinds.
     """
     if not duplicates or not others:
         raise UserError(
@@ -269,7 +271,7 @@ def _overlap(
 
 
 def files_of(folder: Path) -> tuple[list[Path], int]:
-    """(the readable files of a corpus in order, how many others it has). UserError for no folder, and for none to read."""
+    """(the readable files of a corpus in order, number of other files). UserError for no folder, and for no readable file."""
     if not folder.is_dir():
         raise UserError(f"the corpus {folder} is no folder; expected one with .txt, .md or .jsonl files")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
@@ -306,7 +308,7 @@ def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, Cor
 
 @contextlib.contextmanager
 def decoding(path: Path) -> Iterator[None]:
-    """Within it, bytes of `path` that are not UTF-8 are a UserError."""
+    """Within this context, bytes of `path` that are not UTF-8 raise UserError."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -316,14 +318,14 @@ def decoding(path: Path) -> Iterator[None]:
 def _ending(
     window: deque[str], wanted: Mapping[int, set[str]], lengths_by_end: Mapping[str, set[int]]
 ) -> Iterator[tuple[int, str]]:
-    """(n, n-gram) of those of `wanted` that end with the window's last token; most tokens end none."""
+    """(n, n-gram) of all `wanted` n-grams that end with the window's last token; for most tokens there is none."""
     for n in lengths_by_end.get(window[-1], ()):
         if len(window) >= n and (gram := " ".join(list(window)[-n:])) in wanted[n]:
             yield n, gram
 
 
 def _documents(path: Path) -> Iterator[tuple[int | None, Iterator[str]]]:
-    """(line of the record, tokens) of every document in a file: the whole of a text, each text of each record."""
+    """(line of the record, tokens) of every document in a file. A document is a whole text file, or a text in a record."""
     with path.open(encoding="utf-8-sig") as handle:
         if path.suffix.lower() != RECORDS:
             yield None, _streamed(handle)
@@ -346,7 +348,7 @@ def records(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _streamed(handle: TextIO) -> Iterator[str]:
-    """The tokens of a text, read by blocks that end between two words."""
+    """The tokens of a text, read in blocks that end between two words."""
     rest = ""
     while block := handle.read(BLOCK):
         *whole, rest = regex.split(r"(?<=\s)(?=\S*\Z)", rest + block, maxsplit=1)
@@ -355,7 +357,7 @@ def _streamed(handle: TextIO) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text inside a record, at any depth; keys are none."""
+    """Every text inside a record, at any depth; keys do not count."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -385,13 +387,13 @@ def _minhash(items: frozenset[str], permutations: int, seed: int) -> Any:
 def _candidates(
     sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]], threshold: float, permutations: int, seed: int
 ) -> set[tuple[int, int]]:
-    """Pairs that share a band of their signatures."""
+    """Pairs whose MinHash signatures share a band."""
     if not 0 < threshold <= 1:
         raise UserError(f"threshold is {threshold}; expected a Jaccard index above 0 and up to 1, for example 0.5")
     slack = 3 * math.sqrt(threshold * (1 - threshold) / permutations)
     index = _datasketch().MinHashLSH(
         threshold=max(0.01, threshold - slack), num_perm=permutations, weights=(0.1, 0.9)
-    )  # a missed pair is lost, a false candidate is only compared
+    )  # a missed pair is lost, while a false candidate only costs a comparison
     for place, items in enumerate(others):
         if items:
             index.insert(place, _minhash(items, permutations, seed))

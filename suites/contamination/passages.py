@@ -1,4 +1,4 @@
-"""192: items that a corpus holds in nearly the same words. Its passages are read in chunks, so that it is never held whole."""
+"""192: items that a corpus contains in nearly the same words. The corpus is read in chunks, so it need not fit into memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from suites.estimate import Estimate
 from suites.modes.embedding import Embedder
 from suites.statistics import proportions
 
-PAIRS = Path(__file__).with_name("pairs.jsonl")  # 40 texts beside their near duplicates, 40 beside others of their form
+PAIRS = Path(__file__).with_name("pairs.jsonl")  # 40 pairs of near duplicates, 40 of other texts of the same form
 DUPLICATE, OTHER = "duplicate", "other"
-KEPT = 3  # passages of an item, the most alike
-CHUNK = 4096  # passages that are compared at a time: what is held in memory
+KEPT = 3  # most similar passages that are kept of an item
+CHUNK = 4096  # passages that are compared at a time and held in memory
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of the corpus that is compared: its text, the file below the folder, and the line that it begins in, from 1."""
+    """A part of the corpus that is compared: its text, the file below the folder, and its first line, counted from 1."""
 
     text: str
     file: str
@@ -34,7 +34,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Likeness:
-    """An item beside a passage: the Jaccard index of their shingles, and the cosine where an embedder compared them."""
+    """An item and a similar passage: the Jaccard index of their shingles, and their cosine if there is an embedder."""
 
     item: str
     passage: Passage
@@ -44,10 +44,9 @@ class Likeness:
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """The pairs that are alike, by item, three at most of each; the share of items with any; passages read, and whether an
-    embedder compared them.
+    """Similar pairs by item, at most three each; the share of items with any; passages read; and whether an embedder was used.
 
-    `compared`: the ids of all items by whether they are as long as a shingle.
+    `compared`: for the id of every item, whether it is at least as long as a shingle.
     """
 
     pairs: tuple[Likeness, ...]
@@ -63,14 +62,14 @@ class NearDuplicates:
 
 @cache
 def labelled() -> tuple[tuple[str, str, str], ...]:
-    """(kind, first text, second text) of every pair that ships."""
+    """(kind, first text, second text) of every labelled pair that comes with the project."""
     lines = PAIRS.read_text(encoding="utf-8").splitlines()
     return tuple((one["kind"], one["first"], one["second"]) for one in map(json.loads, lines))
 
 
 @cache
 def threshold() -> Threshold:
-    """The Jaccard index from which a pair counts, by `overlap.calibrated` on the labelled pairs: with its rates on them."""
+    """The least Jaccard index of a duplicate, by `overlap.calibrated` on the labelled pairs, with its rates on them."""
     found: dict[str, list[float]] = {DUPLICATE: [], OTHER: []}
     for kind, first, second in labelled():
         found[kind].append(overlap.jaccard(overlap.shingles(first), overlap.shingles(second)) or 0.0)
@@ -78,10 +77,10 @@ def threshold() -> Threshold:
 
 
 def of_corpus(folder: Path, longest: int) -> Iterator[Passage]:
-    """Every line of a text, every block of several lines between empty ones, and every text of a record.
+    """Every line of a text, every block of several lines between empty lines, and every text of a record.
 
-    A passage of more than `longest` tokens is cut into runs of so many words, each half over the next: beside a far longer text
-    no item would look alike. UserError as `overlap.files_of` and `overlap.records`.
+    A passage of more than `longest` tokens is cut into runs of that many words that overlap by half, since no item would be
+    similar to a far longer text. UserError as `overlap.files_of` and `overlap.records`.
     """
     for path in overlap.files_of(folder)[0]:
         name = path.relative_to(folder).as_posix()
@@ -94,10 +93,10 @@ def of_corpus(folder: Path, longest: int) -> Iterator[Passage]:
 def near_duplicates(
     texts: Mapping[str, str], folder: Path, embed: Embedder | None = None, cosine: float = overlap.COSINE
 ) -> NearDuplicates:
-    """Items (`texts`: by id) and passages with a Jaccard index of at least `threshold()`, or a cosine of at least `cosine`.
+    """Pairs of items (`texts` by id) and passages with a Jaccard index >= `threshold()` or, with `embed`, a cosine >= `cosine`.
 
-    Candidates come from MinHash of 128 permutations over 5-token shingles and are compared exactly. An item of fewer tokens than
-    a shingle is left out and counted. UserError as `of_corpus`, and without the package datasketch. Source: Broder 1997.
+    Candidates come from MinHash with 128 permutations over 5-token shingles and are compared exactly. An item with fewer tokens
+    than a shingle is excluded. UserError as `of_corpus`, and without the package datasketch. Source: Broder 1997.
     """
     compared = {name: bool(overlap.shingles(text)) for name, text in texts.items()}
     names = [name for name, long_enough in compared.items() if long_enough]
@@ -119,7 +118,7 @@ def near_duplicates(
 
 
 def part(found: NearDuplicates, names: Mapping[str, str]) -> NearDuplicates:
-    """What was found of some of the items, which `names` gives other ids."""
+    """The results of the items in `names`, which maps their ids to new ones."""
     pairs = [replace(pair, item=names[pair.item]) for pair in found.pairs if pair.item in names]
     compared = {names[name]: long_enough for name, long_enough in found.compared.items() if name in names}
     return _counted(pairs, found.passages, found.embedded, compared)
@@ -133,7 +132,7 @@ def _counted(pairs: Sequence[Likeness], count: int, embedded: bool, compared: Ma
 
 
 def count(folder: Path, longest: int, most: int) -> int:
-    """Passages of the corpus, counted up to one more than `most`."""
+    """Number of passages of the corpus, counted up to `most` + 1."""
     return sum(1 for _ in itertools.islice(of_corpus(folder, longest), most + 1))
 
 
@@ -164,7 +163,7 @@ def _cut(text: str, longest: int) -> Iterator[str]:
 
 
 def _remembering(embed: Embedder | None, items: Sequence[str]) -> Embedder | None:
-    """`embed`, which has the items' vectors at hand: they are compared with every chunk."""
+    """`embed` with the items' vectors cached, since they are compared with every chunk."""
     if embed is None or not items:
         return None
     known = np.asarray(embed(items))

@@ -25,7 +25,7 @@ NO_RUN = "the model has no finished run of this suite; run it first: python run.
 
 @dataclass(frozen=True)
 class Searched:
-    """What a corpus holds of one suite; its accuracies, where the model has a run of it (`scored`)."""
+    """What a corpus contains of one suite, and the accuracies if the model has a run of the suite (`scored`)."""
 
     suite: Suite
     overlap: Contamination
@@ -36,7 +36,7 @@ class Searched:
 
 @dataclass(frozen=True)
 class Probed:
-    """What a model finds likelier than it should, of one suite. `pairs_sha256`: of the texts that 193 compared."""
+    """Results of 193 and 194 for one suite. `pairs_sha256`: hash of the texts that 193 compared."""
 
     suite: Suite
     gap: LossGap
@@ -45,7 +45,7 @@ class Probed:
 
 
 def overlaps(folder: Path, model: str, corpus: str, found: Sequence[Searched]) -> Path:
-    """Write 191: the share of flagged items, each with the place where the corpus holds it, and accuracies."""
+    """Write 191: the share of flagged items, the place of each in the corpus, and accuracies."""
     first = found[0].overlap
     return _write(
         folder,
@@ -64,7 +64,7 @@ def overlaps(folder: Path, model: str, corpus: str, found: Sequence[Searched]) -
 
 
 def near_duplicates(folder: Path, model: str, corpus: str, found: Sequence[Searched]) -> Path:
-    """Write 192: items beside passages in nearly the same words, with the calibrated threshold and its rates."""
+    """Write 192: items with passages in nearly the same words, the calibrated threshold and its rates."""
     limit = passages.threshold()
     return _write(
         folder,
@@ -88,7 +88,7 @@ def near_duplicates(folder: Path, model: str, corpus: str, found: Sequence[Searc
 
 
 def loss_gaps(folder: Path, subject: Mapping[str, Any], found: Sequence[Probed], seed: int) -> Path:
-    """Write 193: gaps of every pair and what they are compared with."""
+    """Write 193: the gap of every pair, and the comparisons."""
     return _write(
         folder,
         {
@@ -138,7 +138,7 @@ def _overlap_records(one: Searched) -> list[dict[str, Any]]:
 
 
 def _gap_records(one: Probed) -> list[dict[str, Any]]:
-    """The gap itself is descriptive; a difference to a reference or to fresh items is what a conclusion may rest on."""
+    """Records of 193. The gap itself is descriptive; only its excess over a reference or fresh items allows a conclusion."""
     named = {"gap": one.gap.gap, "beyond_reference": one.gap.beyond_reference, "beyond_fresh": one.gap.beyond_fresh}
     return [
         _record(loss_gap.ID, name, estimate, one.suite.id, "descriptive" if name == "gap" else "exploratory")
@@ -166,7 +166,7 @@ def _header(
 
 
 def _record(result: str, name: str, estimate: Estimate, suite: str | None, role: str = "descriptive") -> dict[str, Any]:
-    """One estimate; without an interval where it is over too few items to print one."""
+    """One estimate as a record; without its interval if it is over too few items."""
     if estimate.ci is not None and estimate.n < VERDICT_FROM:
         few = f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}"
         estimate = replace(estimate, ci=None, assumptions=(*estimate.assumptions, few))

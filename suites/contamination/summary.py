@@ -1,4 +1,4 @@
-"""What was found of contamination, in the terminal."""
+"""The results on contamination in the terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from suites.contamination import passages
 from suites.contamination.results import NO_RUN, Probed, Searched
 from suites.judging.summary import say, shown, table
 
-SHOWN = 3  # places that are printed of a suite; the result has all
+SHOWN = 3  # places printed per suite; the result has all
 
 
 def show_searched(found: Sequence[Searched], console: Console) -> None:
-    """One row a suite: flagged items, near duplicates, accuracies; below it where the first flagged items stand."""
+    """One row per suite: flagged items, near duplicates, accuracies; below it, the places of the first flagged items."""
     rows = table("suite", "items", "in the corpus [95 %]", "nearly", "accuracy clean", "in the corpus", "difference")
     for one in found:
         accuracies = ["-"] * 3
@@ -43,7 +43,7 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
 
 
 def show_probed(found: Sequence[Probed], console: Console) -> None:
-    """One row a suite: the loss gap and what it is beyond, the canary's exposure with its p."""
+    """One row per suite: the loss gap with its comparisons, and the canary's exposure with its p."""
     rows = table("suite", "pairs", "gap, nats a token", "beyond reference", "p", "beyond fresh", "p", "exposure", "p")
     for one in found:
         cells = [str(len(one.gap.gaps)), shown(one.gap.gap)]

@@ -1,1 +1,1 @@
-"""Drift: does a model say something else than it said before? Frozen prompts, snapshots on an append-only log, tests, a site."""
+"""Drift: do a model's outputs change over time? Frozen prompts, snapshots on an append-only log, tests, a site."""

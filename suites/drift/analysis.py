@@ -1,14 +1,14 @@
-"""From the record to numbered results and manifests: pure, without a model.
+"""From the record to numbered results and manifests: pure functions, without a model.
 
 The manifest of a snapshot holds all that the site shows of it: aggregates, tests, gaps, status, alarms, and the series so far.
-It has no times, no hash of the chain and nothing of held-out prompts but aggregates, so the same rows give the same bytes,
-in whatever order they were written and however often the writer was killed.
+Of held-out prompts it has only aggregates. It has no times and no hash of the chain, so the same rows give the same bytes, in
+whatever order they were written and however often the writer was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from suites.drift import (
     hedging,
     held_out_gap,
     length,
+    power,
     refusal,
     registration,
     schedule,
@@ -32,6 +33,7 @@ from suites.drift import (
     silent_update,
     stance,
     status,
+    wordings,
 )
 from suites.drift.comparison import AXIS, GAPS, SCALARS, SnapshotSide
 from suites.drift.corpus import AXES, NEUTRAL
@@ -40,7 +42,7 @@ from suites.estimate import Estimate
 from suites.log import environment
 
 NUMBER, NAME = "160", "drift_manifest"
-COMPARISON = "drift_comparison"  # the kind of what keeps tests
+COMPARISON = "drift_comparison"  # kind of the files that store a comparison's tests
 RESULTS = (refusal, hedging, length, centroid, stance, silent_update, change_points, held_out_gap, status)
 NO_ALARM, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
 Vectors = Callable[[Sequence[str]], Mapping[str, np.ndarray] | None]
@@ -48,10 +50,10 @@ Compared = Mapping[str, Sequence[ComparisonRow]]  # the tests of each snapshot a
 
 
 def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: Vectors | None = None) -> dict[str, Any]:
-    """Write manifest-<id>.json of every snapshot and 161 to 169; returns the last manifest ({} without a snapshot).
+    """Write manifest-<id>.json of every snapshot, and 161 to 169; returns the last manifest ({} without a snapshot).
 
-    `folder`: of the series; `vectors`: embeddings by hash (default: the store beside the series). UserError for a record that
-    was changed.
+    `folder`: the folder of the series; `vectors`: a function from text hashes to embeddings (default: the store beside the
+    series). UserError for a record that was changed.
     """
     series = series_record.read(folder / series_record.NAME)
     ids = series_record.expected(series)
@@ -76,7 +78,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
 
 
 def read(path: Path) -> DriftManifest:
-    """The manifest of a snapshot. ResultError if it is none, not as it was written, or of another snapshot than its name says."""
+    """The manifest of a snapshot. ResultError if it is no manifest, was changed, or is of another snapshot than its name says."""
     found = cast(DriftManifest, results_io.read(path, NUMBER))
     if (own := path.stem.removeprefix(series_record.MANIFEST)) != found["snapshot"]:
         raise results_io.ResultError(path, f"is of another snapshot than {own}")
@@ -84,7 +86,7 @@ def read(path: Path) -> DriftManifest:
 
 
 def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
-    """Snapshots as they are compared with each other, each with its own store of embeddings: one detector judges all."""
+    """Snapshots (each with its own store of embeddings) prepared for comparison, with one detector of refusals for all."""
     vectors = [load(sorted({row["text_sha256"] for row in one.rows.values()})) for one, load in snapshots]
     pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
     classified = _fits() and all(embedded(*pair) for pair in pairs)
@@ -92,7 +94,7 @@ def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Ma
 
 
 def stored_vectors(folder: Path) -> Vectors:
-    """Embeddings of the store beside all series; None where there is no embedder or no store."""
+    """A function that reads embeddings from the store beside all series; it gives None without an embedder, store or vector."""
     path, who = folder.parent / embeddings.NAME, embeddings.identity()
 
     def load(hashes: Sequence[str]) -> Mapping[str, np.ndarray] | None:
@@ -105,20 +107,20 @@ def stored_vectors(folder: Path) -> Vectors:
 
 
 def exit_code(manifest: DriftManifest | Mapping[str, Any]) -> int:
-    """1 with an alarm, 3 if nothing was tested, 0 otherwise."""
+    """1 with an alarm; otherwise 3 if nothing was tested, else 0."""
     if not manifest or not any(row["level"] == AXIS and row["p"] is not None for row in manifest["records"]):
         return ALARM if manifest and manifest["alarms"] else NOT_ENOUGH
     return ALARM if manifest["alarms"] else NO_ALARM
 
 
 def _fits() -> bool:
-    """Whether the classifier of refusals is of the installed embedder."""
+    """Whether the classifier of refusals was trained on the installed embedder."""
     who = embeddings.identity()
     return who is not None and who["weights_sha256"] == detector.load().embedder
 
 
 def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None) -> bool:
-    """Whether every output of a corpus without markers has its embedding, so that the classifier can judge refusals."""
+    """Whether the classifier can judge refusals: the corpus has no markers, and every valid output has its embedding."""
     if known is None or snapshot.started["corpus"]["markers"]:
         return False
     texts = {row["text_sha256"] for row in snapshot.rows.values() if row["error"] is None and row["text"].strip()}
@@ -126,7 +128,7 @@ def embedded(snapshot: RecordedSnapshot, known: Mapping[str, np.ndarray] | None)
 
 
 def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int) -> list[ComparisonRow]:
-    """The records of a comparison: those stored if they are of the same rows, settings and code, else made anew."""
+    """The records of a comparison: the stored ones if they are of the same rows, settings and code, else new ones."""
     subject = results_io.sha256(
         {
             "rows": [digest(side.snapshot) for side in (before, after)],
@@ -139,7 +141,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
         }
     )
     path = folder / f"comparison-{after.snapshot.id}.json"
-    with contextlib.suppress(results_io.ResultError):  # of another form, as an older version wrote it: made anew
+    with contextlib.suppress(results_io.ResultError):  # a file of another version's form is replaced
         if (
             path.is_file()
             and (stored := cast(DriftComparison, results_io.read(path, COMPARISON)))["subject"] == subject
@@ -151,7 +153,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
 
 
 def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str, Any]]:
-    """Held-out gaps of every axis and metric; no row without held-out prompts, so that the metric is off."""
+    """Held-out gaps of every axis and metric. Without held-out prompts there is no row, and the metric is off."""
     if not any(row["split"] == "held_out" for row in after.rows):
         return []
     rows = []
@@ -170,12 +172,12 @@ def _gaps(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[str
 
 
 def digest(snapshot: RecordedSnapshot) -> str:
-    """sha256 of the rows of a snapshot in the order of their cells: the same whatever order they were written in."""
+    """sha256 of the rows of a snapshot, sorted by cell, so that the order of writing does not matter."""
     return results_io.sha256([[*cell, *snapshot.rows[cell].values()] for cell in sorted(snapshot.rows)])
 
 
 def _plain(metric: Any, axis: str | None, level: str, found: Estimate) -> dict[str, Any]:
-    """A record of an estimate."""
+    """An estimate as a record."""
     own = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": level, **found.to_record()}
     return {**own, "p": found.p_value}
 
@@ -198,7 +200,7 @@ def _manifest(
     gaps = known_gaps(series, ids)
     tests = [{**row, **_flag(row, sides[own])} for row in compared.get(own, ())]
     levels = [point for point in history if point["snapshot"] == own]
-    rows = [*_levels(series, own, levels, gaps), *tests, *_untested(own, sides, before)]
+    rows = [*_levels(series, own, levels, gaps, sides), *tests, *_untested(own, sides, before)]
     rows += comparison.overlaps(sides[own], seed) if own in sides else []
     rows += _silent(series, ids, sides, compared, before, seed) if own in sides else []
     rows += _breaks(history, compared)
@@ -220,7 +222,7 @@ def _manifest(
         "alarms": [_alarm(row) for row in sorted(alarms, key=_place)],
         "gaps": gaps,
         "history": [*history, *_shifts(ids, sides, compared)],
-        "registered": registration.decided(_until(series, ids), compared),
+        "registered": registration.decided(_until(series, ids), _confirming(compared, sides)),
     }
 
 
@@ -244,7 +246,7 @@ def _until(series: SeriesRecord, ids: Sequence[str]) -> SeriesRecord:
 
 
 def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> dict[str, Any]:
-    """What was asked of whom, as far as it is public."""
+    """What was asked and of which model, as far as it is public."""
     if own not in series.snapshots:
         return {"series_kind": schedule.kind(own)}
     snapshot = series.snapshots[own]
@@ -271,7 +273,7 @@ def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], 
 
 
 def _zero_leg(sides: Mapping[str, SnapshotSide], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
-    """How many prompts gave one text at temperature 0, and how many gave another than before; None without the leg."""
+    """At temperature 0: how many prompts gave a single text, and how many a different one than before; None without the leg."""
     found = comparison.determinism(sides[own], axis)
     changed = comparison.changed_texts(sides[before], sides[own], axis) if before else None
     return None if found is None else {**found, "changed": changed}
@@ -281,7 +283,7 @@ REPORTED = ("requested", "reported", "system_fingerprint", "api_version")
 
 
 def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """What is missing: snapshots without a finished run, and cells whose call failed, each with its cause, once."""
+    """What is missing, with its cause: snapshots without a finished run, and snapshots with failed calls."""
     causes = {gap["snapshot"]: gap["cause"] for gap in series.gaps}
     found = []
     for one in ids:
@@ -299,32 +301,43 @@ def known_gaps(series: SeriesRecord, ids: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _history(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> list[SeriesPoint]:
-    """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
+    """The level of every metric and axis at every snapshot; a gap has no value and is not filled.
+
+    One series a wording: where prompts are reworded another one begins under a name of its own, such as length_wording_2.
+    """
     points = []
     for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
+        series = wordings.of_axis(ids, {one: side.asked(axis) for one, side in sides.items() if axis in side.axes})
         for metric in SCALARS:
-            for one in ids:
-                point = {
-                    "snapshot": one,
-                    "metric": metric.NUMBER,
-                    "name": metric.NAME,
-                    "axis": axis,
-                    "unit": metric.UNIT,
-                }
-                if one not in sides or axis not in sides[one].axes:
-                    points.append({**point, "value": None, "low": None, "high": None, "status": "gap", "reason": "gap"})
-                    continue
-                found = comparison.described(sides[one], metric, axis, comparison.seed_of(seed, one))
-                ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
-                point |= {"value": found.value, **ends, "status": found.status, "reason": found.reason}
-                points.append({**point, "n": found.n, "detail": dict(found.detail)})
+            for number, wording in enumerate(series, 1):
+                name = metric.NAME if number == 1 else f"{metric.NAME}_wording_{number}"
+                own = {"metric": metric.NUMBER, "name": name, "axis": axis, "unit": metric.UNIT}
+                for one, names in wording.asked.items():
+                    point = _gap_point() if names is None else _point(sides[one], metric, axis, seed, names)
+                    points.append({"snapshot": one, **own, **point})
     return points
 
 
+def _gap_point() -> dict[str, Any]:
+    return {"value": None, "low": None, "high": None, "status": "gap", "reason": "gap"}
+
+
+def _point(side: SnapshotSide, metric: Any, axis: str, seed: int, names: Collection[str]) -> dict[str, Any]:
+    """The level of a metric on these prompts."""
+    found = comparison.described(side, metric, axis, comparison.seed_of(seed, side.snapshot.id), names)
+    ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
+    said = {"value": found.value, **ends, "status": found.status, "reason": found.reason}
+    return {**said, "n": found.n, "detail": dict(found.detail)}
+
+
 def _levels(
-    series: SeriesRecord, own: str, points: Sequence[SeriesPoint], gaps: Sequence[Mapping[str, Any]]
+    series: SeriesRecord,
+    own: str,
+    points: Sequence[SeriesPoint],
+    gaps: Sequence[Mapping[str, Any]],
+    sides: Mapping[str, SnapshotSide],
 ) -> list[dict[str, Any]]:
-    """The levels of this snapshot as records, and what does not apply."""
+    """Records of the levels of this snapshot, of axes that do not apply, and of a gap."""
     rows = []
     for point in points:
         row = {**point, "level": "level", "detail": point.get("detail", {}), "p": None}
@@ -336,25 +349,42 @@ def _levels(
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "not_applicable", "reason": reason, "detail": {}, "p": None})
     if any(gap["snapshot"] == own and gap["whole"] for gap in gaps):
-        for metric in (silent_update,) if points else (*SCALARS, silent_update):
+        for metric in _expected(sides) if points else (*SCALARS, *_expected(sides)):
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": None, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "gap", "reason": "gap", "detail": {}, "p": None})
     return rows
 
 
+def _expected(sides: Mapping[str, SnapshotSide]) -> list[Any]:
+    """The metrics without a level that a snapshot of this series would have had."""
+    with_vectors = any(side.vectors is not None for side in sides.values())
+    hidden = any(row["split"] == "held_out" for side in sides.values() for row in side.rows)
+    return [silent_update, *([centroid] if with_vectors else []), *([held_out_gap] if hidden else [])]
+
+
+def _locked(row: Mapping[str, Any], side: SnapshotSide) -> bool:
+    """Whether an alarm, or the decision of a claim, may rest on a test: refusals need a locked detector."""
+    return row["metric"] != refusal.NUMBER or side.detector.locked
+
+
+def _confirming(compared: Compared, sides: Mapping[str, SnapshotSide]) -> Compared:
+    """The tests that a registered claim may be decided on."""
+    return {one: [row for row in rows if _locked(row, sides[one])] for one, rows in compared.items()}
+
+
 def _flag(row: ComparisonRow, side: SnapshotSide) -> dict[str, Any]:
-    """Whether a rejected test is an alarm: an axis test of a metric that is measured with a locked detector."""
+    """The flag and role of a test. Only a rejected axis test is an alarm, and for refusals only with a locked detector."""
     if row["level"] == GAPS:
         return {"flag": "held-out gap" if row["rejected"] else None}
     if row["level"] != AXIS:
         return {"flag": None, "role": "exploratory"}
-    locked = row["metric"] != refusal.NUMBER or side.detector.locked
+    locked = _locked(row, side)
     role = "primary" if locked else "exploratory: the detector is not locked"
     return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
 
 
 def _untested(own: str, sides: Mapping[str, SnapshotSide], before: str | None) -> list[dict[str, Any]]:
-    """The centroid has no level of its own: before a second snapshot its row says what it waits for."""
+    """The centroid's row before there is a second snapshot: it says that two are needed, since a centroid has no level."""
     if own not in sides or before is not None or sides[own].vectors is None:
         return []
     row = {
@@ -370,14 +400,14 @@ def _untested(own: str, sides: Mapping[str, SnapshotSide], before: str | None) -
 
 
 def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """One snapshot in the line of all: what it was compared with, whether it is a gap, and its alarms."""
+    """One snapshot of the timeline: what it was compared with, whether it is a gap, and its alarms."""
     gap = any(one["snapshot"] == manifest["snapshot"] and one["whole"] for one in manifest["gaps"])
     own = {name: manifest[name] for name in ("snapshot", "previous", "alarms")}
     return {**own, "gap": gap, "declared_version": manifest["subject"].get("declared_version")}
 
 
 def _shifts(ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Compared) -> list[dict[str, Any]]:
-    """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
+    """The centroid's distance from the previous snapshot, for every snapshot; a gap and the first snapshot have none."""
     known = {
         (one, row["axis"]): row
         for one in ids
@@ -409,7 +439,7 @@ def _silent(
     before: str | None,
     seed: int,
 ) -> list[dict[str, Any]]:
-    """166: proven, candidate, or neither; with the rate at which the rule fires on shuffled snapshots."""
+    """166: proven, candidate, or none, with the rate at which the rule fires on shuffled snapshots."""
     own = ids[-1]
     row: dict[str, Any] = {
         "metric": silent_update.NUMBER,
@@ -424,28 +454,36 @@ def _silent(
     proof = silent_update.evidence(*(side.snapshot for side in pair))
     if proof is None and (lacking := _unread(*pair, compared[own])):
         return [{**row, **lacking, "detail": {}}]
-    signs = (
-        []
-        if proof or silent_update.announced(*(side.snapshot for side in pair))
-        else _signs(series, sides, compared, own)
-    )
+    announced = silent_update.announced(*(side.snapshot for side in pair))
+    signs = [] if proof or announced else _signs(series, sides, compared, own)
     said = "proven" if proof else "candidate" if signs else "none"
-    reason = proof or "; ".join(signs)
+    reason = proof or "; ".join(signs) or _could_find(compared[own], pair[1])
     detail = {"evidence": said, "shuffled_rate": _shuffled(ids, sides, seed)}
     flag = "alarm" if said != "none" else None
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
 
 
+def _could_find(rows: Sequence[ComparisonRow], side: SnapshotSide) -> str:
+    """What the rule of one p would have found in this comparison, by metric; empty where no spread says so."""
+    changes = {
+        row["name"]: power.detectable(row["detail"].get("standard_error"), silent_update.ONE_P)
+        for row in _neutral_rows(rows, side)
+    }
+    known = [f"{name} {change:.3g}" for name, change in changes.items() if change is not None]
+    limit = f"one p <= {silent_update.ONE_P:g} with chance {power.POWER:g}"
+    return f"changes that give {limit}: {', '.join(known)}" if known else ""
+
+
 def _unread(before: SnapshotSide, after: SnapshotSide, rows: Sequence[ComparisonRow]) -> dict[str, str]:
-    """Why neutral prompts say nothing of an update: status and reason; empty if they do."""
+    """Status and reason if the neutral prompts cannot show an update; empty if they can."""
     for side in (before, after):
         if why := side.failed(NEUTRAL):
             return {"status": "error", "reason": f"{side.snapshot.id}: {why}"}
-    common = len(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys())
+    common = len(wordings.once(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys()))
     if common < silent_update.MINIMUM_PROMPTS:
         reason = f"{common} prompts on {NEUTRAL} in both snapshots; at least {silent_update.MINIMUM_PROMPTS} needed"
         return {"status": "insufficient_data", "reason": reason}
-    if all(one["p"] is None for one in _neutral(rows).values()):
+    if all(one["p"] is None for one in _neutral(rows, after).values()):
         return {"status": "insufficient_data", "reason": f"no metric on {NEUTRAL} could be tested"}
     return {}
 
@@ -456,27 +494,45 @@ def _signs(
     compared: Compared,
     own: str,
 ) -> list[str]:
-    """Why the comparison of a snapshot is a candidate; of the one before it counts what was not an announced update."""
-    tests, one = [_neutral(compared[own])], series_record.previous(series, own)
+    """Why the comparison of a snapshot is a candidate. The comparison before it counts unless its update was announced."""
+    tests, one = [_neutral(compared[own], sides[own])], series_record.previous(series, own)
     earlier = series_record.previous(series, one.id) if one else None
     if one and earlier and one.id in compared and not silent_update.announced(earlier, sides[one.id].snapshot):
-        tests.insert(0, _neutral(compared[one.id]))
+        tests.insert(0, _neutral(compared[one.id], sides[one.id]))
+        if all(centroid.NAME in test for test in tests):
+            way = _way_on(sides[earlier.id], sides[one.id], sides[own])
+            for test, sign in zip(tests, (1.0, way), strict=True):
+                test[centroid.NAME]["direction"] = sign
     return silent_update.candidates(tests)
 
 
-def _neutral(rows: Sequence[ComparisonRow]) -> dict[str, dict[str, Any]]:
-    own = [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL]
+def _way_on(*three: SnapshotSide) -> float | None:
+    """Whether the centroid's second change goes on the way of its first (1) or back (-1); None without common prompts."""
+    clouds = [side.clouds(NEUTRAL) for side in three]
+    names = wordings.once(clouds[0].keys() & clouds[1].keys() & clouds[2].keys())
+    return float(np.sign(centroid.onward(*([one[name] for name in names] for one in clouds)))) if names else None
+
+
+def _neutral_rows(rows: Sequence[ComparisonRow], side: SnapshotSide) -> list[ComparisonRow]:
+    """The axis tests of neutral prompts that an alarm may rest on."""
+    return [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL and _locked(row, side)]
+
+
+def _neutral(rows: Sequence[ComparisonRow], side: SnapshotSide) -> dict[str, dict[str, Any]]:
+    own = _neutral_rows(rows, side)
     return {row["name"]: {"p": row["p"], "rejected": row["rejected"], "direction": row["direction"]} for row in own}
 
 
 def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) -> float | None:
-    """The rate of the rule on this series in random order, over the metrics that every snapshot has."""
+    """About how often the rule fires on this series in random order, by prompts and metrics that every snapshot has."""
     known = [
         sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes and not sides[one].failed(NEUTRAL)
     ]
     columns = []
-    for metric in SCALARS:
-        values = [side.values(metric, NEUTRAL) for side in known]
+    for metric in (one for one in SCALARS if one is not refusal or all(side.detector.locked for side in known)):
+        every = [side.values(metric, NEUTRAL) for side in known]
+        names = wordings.once(set.intersection(*(set(one) for one in every))) if every else []
+        values = [{name: one[name] for name in names} for one in every]
         errors = [comparison.sampling_error(one) for one in values]
         if all(error is not None for error in errors) and any(errors):
             columns.append(
@@ -489,10 +545,13 @@ def _shuffled(ids: Sequence[str], sides: Mapping[str, SnapshotSide], seed: int) 
 
 
 def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str, Any]]:
-    """167 of every metric and axis with a value; variance beyond sampling is that of snapshots without a significant change."""
+    """167 for every metric and axis with a value.
+
+    Variance beyond sampling is estimated from snapshots without a significant change.
+    """
     rows = []
-    for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
-        own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
+    for number, name, axis in dict.fromkeys((point["metric"], point["name"], point["axis"]) for point in history):
+        own = [point for point in history if (point["name"], point["axis"]) == (name, axis)]
         if not any(point["value"] is not None for point in own):
             continue
         points = [(one["snapshot"], *_level(one)) for one in own]
@@ -500,22 +559,22 @@ def _breaks(history: Sequence[SeriesPoint], compared: Compared) -> list[dict[str
             snapshot
             for snapshot, found in compared.items()
             if any(
-                (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
+                (row["metric"], row["axis"], row["level"]) == (number, axis, AXIS) and row["rejected"] for row in found
             )
         }
-        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins another level
+        levels = np.cumsum([one in moved for one, *_ in points]).tolist()  # a significant change begins another level
         null = [
             (value, se, level)
-            for (name, value, se), level in zip(points, levels, strict=True)
-            if name not in moved and value is not None and se is not None
+            for (one, value, se), level in zip(points, levels, strict=True)
+            if one not in moved and value is not None and se is not None
         ]
         excess = change_points.excess_variance(*zip(*null, strict=True)) if null else 0.0
-        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": metric})
+        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": name})
     return rows
 
 
 def _level(point: SeriesPoint) -> tuple[float | None, float | None]:
-    """Value and standard error of a point as a series has them: none where too many outputs were cut at the limit."""
+    """Value and standard error of a point; (None, None) if too many of its outputs were cut at max_tokens."""
     detail = point.get("detail", {})
     if detail.get("cut_at_max_tokens", 0) > length.CENSORED:
         return None, None
@@ -523,7 +582,7 @@ def _level(point: SeriesPoint) -> tuple[float | None, float | None]:
 
 
 def _numbered(metric: Any, series: str, manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """16x: the records of one metric over all snapshots; 169 the status of all."""
+    """Result 16x: the records of one metric over all snapshots; for 169, the status of all metrics."""
     if metric is status:
         records = [{"snapshot": one["snapshot"], **row} for one in manifests for row in one["status"]]
     else:

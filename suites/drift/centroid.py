@@ -1,8 +1,8 @@
 """164 centroid: how far the mean embedding of a prompt's outputs moved, 1 - cos(mean A, mean B) of unit vectors.
 
-Two samples of the same outputs have a distance as well. `corrected` takes the sampling error out of the squared distance,
-|a - b|^2 - tr(S_A)/n_A - tr(S_B)/n_B, which may be negative; `floor` is the distance between random halves of A. The
-labels .05 and .15 are readings of a number, never a verdict: the test is by relabelling.
+Two samples from the same distribution have a distance above 0, too. `corrected` subtracts the sampling error from the squared
+distance, |a - b|^2 - tr(S_A)/n_A - tr(S_B)/n_B, which may be negative. `floor` is the distance between random halves of A. The
+labels at .05 and .15 describe a distance and are never a verdict; the test is by relabelling.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Cloud = Float[np.ndarray, "output dimension"]
 
 
 def shift(a: Cloud, b: Cloud) -> Estimate:
-    """1 - cos of the two means, with `squared` and `corrected` in `detail`. Insufficient under 5 outputs a side."""
+    """1 - cos of the two means, with `squared` and `corrected` in `detail`.
+
+    Insufficient under 5 outputs a side. ValueError if a mean is 0.
+    """
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if min(len(x), len(y)) < MINIMUM:
         return missing(
@@ -53,13 +56,13 @@ def squared(a: Cloud, b: Cloud) -> float:
 
 
 def corrected(a: Cloud, b: Cloud) -> float:
-    """`squared` less what sampling alone gives: its mean over samples is the squared distance of the true means."""
+    """`squared` - tr(S_A)/n_A - tr(S_B)/n_B, an unbiased estimate of the squared distance of the true means."""
     noise = sum(float(cloud.var(0, ddof=1).sum()) / len(cloud) for cloud in (a, b))
     return squared(a, b) - noise
 
 
 def floor(clouds: Sequence[Cloud], seed: int, halves: int = HALVES) -> float:
-    """Mean over prompts of the distance between two random halves of A, over `halves` of them."""
+    """Distance between two random halves of A, averaged over `halves` random splits of each prompt's cloud and over prompts."""
     rng = np.random.default_rng(seed)
     found = []
     for cloud in clouds:
@@ -73,10 +76,10 @@ def floor(clouds: Sequence[Cloud], seed: int, halves: int = HALVES) -> float:
 def detectable(
     a: Sequence[Cloud], b: Sequence[Cloud], seed: int, alpha: float = 0.05, relabelled: int = HALVES
 ) -> float:
-    """The mean distance that the axis test finds with a chance of .8, sampling noise included.
+    """The mean distance, sampling noise included, that the axis test detects with power .8.
 
-    The 1 - alpha quantile of `relabelled` relabellings within each prompt plus z_.8 of their standard deviations: a sample's
-    distance varies at least as much around a true change as without one.
+    It is the 1 - alpha quantile plus z_.8 standard deviations of `relabelled` relabellings within each prompt. The standard
+    deviation under a true change is at least as large as without one.
     """
     rng, found = np.random.default_rng(seed), np.zeros(relabelled)
     for x, y in zip(a, b, strict=True):
@@ -90,8 +93,21 @@ def detectable(
     return float(np.quantile(found, 1 - alpha) + stats.norm.ppf(power.POWER) * found.std(ddof=1))
 
 
+def onward(a: Sequence[Cloud], b: Sequence[Cloud], c: Sequence[Cloud]) -> float:
+    """Sum over prompts of (c - b).(b - a) of their centroids: above 0 if the second change goes on the way of the first.
+
+    A distance has no sign, so this is what says whether two changes have one direction. Both share the sample b, which alone
+    would make it -tr(S_b)/n_b; that is added back.
+    """
+    found = 0.0
+    for x, y, z in zip(a, b, c, strict=True):
+        noise = float(y.var(0, ddof=1).sum()) / len(y)
+        found += float((z.mean(0) - y.mean(0)) @ (y.mean(0) - x.mean(0))) + noise
+    return found
+
+
 def label(value: float) -> str:
-    """How a distance reads; no verdict rests on it."""
+    """A word for the size of a distance; no verdict rests on it."""
     return next((name for edge, name in LABELS if value < edge), "large")
 
 

@@ -1,7 +1,7 @@
 """167 change points: where a series of axis means breaks, by PELT with the known sampling error. An annotation, no alarm.
 
-The usual recipe estimates the noise from differences of the series itself and breaks white noise in .31 of series of 8 points.
-Here the standard error of every axis mean is known, so y_t / se has variance 1 and the penalty is 3 ln T.
+The usual recipe estimates the noise from the series' own differences; it finds a break in .31 of white-noise series of 8 points.
+Here the standard error of every axis mean is known, so y_t / se has variance 1, and the penalty is 3 ln T.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from suites.estimate import Estimate, missing
 NUMBER, NAME, TITLE = "167", "change_points", "Change points"
 UNIT = "change points"
 LEAST, LOW_POWER = 4, 8  # snapshots
-NULL_SNAPSHOTS = 8  # from which excess variance is estimated
+NULL_SNAPSHOTS = 8  # fewest snapshots for an estimate of the excess variance
 PENALTY = 3.0
 
 
 def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]:
-    """Segment ends, the last of which is the length: PELT, l2, jump 1, min_size 2, on y/se, penalty 3 ln T.
+    """Ends of segments, the last of which is the length T: PELT, l2, jump 1, min_size 2, on y/se, penalty 3 ln T.
 
-    se is the root mean square of `errors` [time] plus the `excess` variance. ValueError for an error that is not above 0;
+    y: `values` [time]; se = sqrt(mean square of `errors` [time] + `excess` variance). ValueError if se is not above 0;
     Insufficient under 4 points.
     """
     y, se = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
@@ -39,8 +39,8 @@ def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]
 def excess_variance(values: ArrayLike, errors: ArrayLike, levels: ArrayLike | None = None) -> float:
     """Variance between null snapshots beyond sampling, by the method of moments, at least 0; 0 under 8 snapshots.
 
-    Squares are taken within `levels` (one number a snapshot; default: all of one), so that a change does not pass for noise:
-    sum over levels of |y - its mean|^2 / (snapshots - levels) - mean se^2.
+    = sum over levels of |y - mean of the level|^2 / (snapshots - levels) - mean se^2. `levels` has one label per snapshot
+    (default: all the same); deviations are taken within levels, so that a change does not count as noise.
     """
     y, se = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
     level = np.zeros(y.size, dtype=int) if levels is None else np.asarray(levels)
@@ -52,10 +52,10 @@ def excess_variance(values: ArrayLike, errors: ArrayLike, levels: ArrayLike | No
 
 
 def of_series(points: Sequence[tuple[str, float | None, float | None]], excess: float = 0.0) -> Estimate:
-    """How often a series of (snapshot, value, standard error) breaks; the snapshots that begin a segment are in `detail`.
+    """Number of breaks in a series of (snapshot, value, standard error); `detail` has the snapshots that begin a segment.
 
-    A point without a value is a gap and splits the series. Data-gated if no part has 4 points. Under 8 the power is low.
-    Undefined where a part varies and none of its points has a sampling error: there is no scale to break on.
+    A point without a value or error is a gap and splits the series. Insufficient if no part has 4 points; under 8 the power is
+    low. Undefined if a part varies, all its sampling errors are 0 and there is no `excess` variance: it has no scale.
     """
     parts: list[list[tuple[str, float, float]]] = [[]]
     for name, value, error in points:

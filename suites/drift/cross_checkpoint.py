@@ -1,19 +1,19 @@
-"""Activations of checkpoint A in the run of checkpoint B on the same tokens: which heads carry what changed between them?
+"""Patch activations of checkpoint A into checkpoint B's run on the same tokens: which heads carry the change between them?
 
-With LD the logit of A's token minus that of B's,
+With LD the logit of A's token minus the logit of B's token,
 
     restored(h) = (LD[B, head h writes what it writes in A] - LD_B) / (LD_A - LD_B)
 
-What a head writes is its output in the residual stream, W_O and the value biases' constant included: a change of W_O alone is
-a change of the head. All heads of one index are patched one by one in a sweep of the engine, as the attention output of B's own
-run plus the head's difference, which is exact since nothing before a single patched layer moves. Norms that are folded in one
-model and not in the other would compare unlike things, so both have to be of one architecture.
+What a head writes is its output in the residual stream, including W_O and the constant of the value biases. A change of W_O alone
+is thus a change of the head. Each head is patched by itself, as the attention output of B's own run plus the head's difference.
+This is exact, since nothing before the single patched layer changes. Both models must have one architecture, since norms folded
+in only one of them would make their outputs incomparable.
 
-The ceiling patches all attention and MLP outputs; it is not 1 where embeddings, unembeddings or the last norm differ. The
-floor patches B's own and is 0.
+The ceiling patches all attention and MLP outputs; it is not 1 if embeddings, unembeddings or the last norm differ. The floor
+patches B's own outputs and is 0.
 
-`direct` is what each head adds to LD by itself, through its own checkpoint's last norm and unembedding: which heads gained or
-lost a part in the answer, where a patch says only whether A's would bring it back.
+`direct` is what each head adds to LD by itself, through the last norm and unembedding of its own checkpoint. It shows which heads
+gained or lost a part in the answer; a patch shows only whether A's head would restore the answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Given = Callable[[PromptSet, tuple[str, ...]], Activations]
 
 @dataclass(frozen=True)
 class NextTokenQuestion:
-    """Tokens that both checkpoints read, and the token that each says next. Questions of one cluster are dependent."""
+    """Tokens that both checkpoints read, and the next token that each gives. Questions of one cluster are dependent."""
 
     tokens: tuple[int, ...]
     said_by_a: int
@@ -54,7 +54,7 @@ class NextTokenQuestion:
 
 @dataclass(frozen=True)
 class Restored:
-    """Effects by question: of each head alone, the ceiling and the floor; and LD_A - LD_B, of which they are shares."""
+    """Changes of LD (logits) by question: for each single head, the ceiling and the floor. `gap`: LD_A - LD_B, their divisor."""
 
     heads: tuple[str, ...]
     effect: Float[np.ndarray, "head question"]
@@ -65,7 +65,7 @@ class Restored:
 
 
 class GivenLens(LensEngine):
-    """The reference backend whose patches from the "clean" run are what `given` says."""
+    """The reference backend, which takes its patches from `given` in place of the "clean" run."""
 
     given: Given | None = None
 
@@ -96,7 +96,10 @@ class GivenFused(GivenLens, FusedEngine):
 
 
 class CrossCheckpoint:
-    """Two checkpoints of one architecture and tokenizer. `backend`: auto, fused or lens. UserError if they are not alike."""
+    """Two checkpoints of one architecture and tokenizer. `backend`: auto, fused or lens.
+
+    UserError without questions, for an unknown backend, and as `require_alike`.
+    """
 
     def __init__(self, a: Model, b: Model, questions: Sequence[NextTokenQuestion], backend: str = "auto") -> None:
         require_alike(a, b)
@@ -106,7 +109,7 @@ class CrossCheckpoint:
             )
         self.a, self.b = a, b
         self.prompts = prompt_set(questions, int(b.bridge.cfg.d_vocab))
-        # what the guards of an engine probe with: the tokens themselves, in place of the stand-ins of `prompts`
+        # the guards of an engine probe with the tokens themselves, not with the stand-ins in `prompts`
         self.read = replace(self.prompts, clean=self.prompts.corrupted, split="reference")
         self.engine_b = _engine(b, self.read, backend)
         self.engine_a = LensEngine(a, self.read)
@@ -164,7 +167,7 @@ class CrossCheckpoint:
     def direct(self) -> dict[str, Float[np.ndarray, "head question"]]:
         """{a, b}: what each head adds to LD directly at the last position, nats: o_h . (U[:, a] - U[:, b]) / scale.
 
-        NonlinearReadoutError for a checkpoint that bounds its logits, which are then no sum.
+        NonlinearReadoutError for a checkpoint that bounds its logits, which are then not a sum of contributions.
         """
         return {"a": self._direct(self.a, self.engine_a), "b": self._direct(self.b, self.engine_b)}
 
@@ -195,7 +198,7 @@ class CrossCheckpoint:
         return self.engine_a.activations(prompts, "corrupted", hooks)
 
     def _one_head(self, prompts: PromptSet, hooks: tuple[str, ...], index: int) -> Activations:
-        """B's attention outputs, in each of which head `index` writes what it writes in A."""
+        """B's attention outputs, with head `index` of each layer writing what it writes in A."""
         layers = [layer for layer in range(self.b.n_layers) if hook_name(Node("attention", layer)) in hooks]
         z_hooks = tuple(hook_name(Node("head", layer)) for layer in layers)
         z_a = self.engine_a.activations(prompts, "corrupted", z_hooks)
@@ -209,13 +212,13 @@ class CrossCheckpoint:
 
 
 def written(model: Model, layer: int, z: Float[Tensor, "prompt position head d_head"]) -> Tensor:
-    """What each head writes into the residual stream, [prompt, position, head, d_model], its constant included."""
+    """What each head writes into the residual stream, [prompt, position, head, d_model], value-bias constant included."""
     constant, weights = model.value_constants[layer].to(z), model.output_weights[layer].to(z)
     return torch.einsum("pthd,hdm->pthm", z + constant, weights)
 
 
 def require_alike(a: Model, b: Model) -> None:
-    """UserError unless both have one shape and one vocabulary, and write heads' outputs without a norm between."""
+    """UserError unless both have the same shape and vocabulary, and add heads' outputs without a norm between."""
     shapes = [(m.n_layers, m.n_heads, int(m.bridge.cfg.d_model), int(m.bridge.cfg.d_vocab)) for m in (a, b)]
     if shapes[0] != shapes[1]:
         raise UserError(
@@ -230,7 +233,7 @@ def require_alike(a: Model, b: Model) -> None:
 
 
 def prompt_set(questions: Sequence[NextTokenQuestion], vocabulary: int) -> PromptSet:
-    """The questions as `corrupted` tokens. `clean` holds stand-ins that differ everywhere: engines skip what two runs share."""
+    """The questions as `corrupted` tokens. `clean` holds stand-ins that differ everywhere, since engines skip shared tokens."""
     width = max(len(one.tokens) for one in questions)
     rows = torch.zeros(len(questions), width, dtype=torch.long)
     for number, one in enumerate(questions):

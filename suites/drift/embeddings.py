@@ -1,6 +1,6 @@
-"""Embeddings of outputs: every text embedded once, kept by the text's hash and the embedder's.
+"""Embeddings of outputs: every text is embedded once and stored under its hash and the embedder's hash.
 
-A series with another embedder is another series: its identity is part of every key and of the manifest.
+The embedder's identity is part of every key and of the manifest: a series with another embedder is another series.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from typing import Any
 
 import numpy as np
 import regex
+import tokenizers
 from jaxtyping import Float
 
 from suites.modes import embedding
 
 NAME = "embeddings.sqlite"
-WORD_PIECES = 256  # that all-MiniLM-L6-v2 reads; the rest of a text is left out, and such texts are counted
+WORD_PIECES = 256  # read by all-MiniLM-L6-v2; longer texts are truncated and counted
 PIECES = regex.compile(r"\w+|[^\w\s]")
-DIGITS = 6  # kept of each coordinate: batches differ in the seventh
+DIGITS = 6  # decimal places kept of each coordinate: batches differ in the seventh
 
 
 @cache
 def identity() -> Mapping[str, Any] | None:
     """Name and weights' hash of the installed embedder; None without one."""
-    spec = importlib.util.find_spec(embedding.PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
+    if (folder := _folder()) is None:
         return None
-    folder = Path(next(iter(spec.submodule_search_locations)))
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*.safetensors")) or sorted(folder.rglob("*.bin")):
         with path.open("rb") as file:
@@ -44,12 +43,36 @@ def identity() -> Mapping[str, Any] | None:
 
 
 def truncated(text: str) -> bool:
-    """Whether a text is longer than the embedder reads, judged by its words and marks, which are never more than its pieces."""
-    return len(PIECES.findall(text)) > WORD_PIECES - 2  # a mark at each end
+    """Whether a text is longer than the embedder reads.
+
+    By its own tokenizer, with a mark at each end. Without it by words and marks, which are never more than the pieces, so that
+    a text of long words may be missed.
+    """
+    if (own := tokenizer()) is None:
+        return len(PIECES.findall(text)) > WORD_PIECES - 2
+    return len(own.encode(text.encode(errors="replace").decode()).ids) > WORD_PIECES
+
+
+@cache
+def tokenizer() -> tokenizers.Tokenizer | None:
+    """That of the installed embedder, cutting nothing; None without one."""
+    path = next(iter(sorted(folder.rglob("tokenizer.json"))), None) if (folder := _folder()) else None
+    if path is None:
+        return None
+    found = tokenizers.Tokenizer.from_file(str(path))
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+def _folder() -> Path | None:
+    spec = importlib.util.find_spec(embedding.PACKAGE)
+    places = None if spec is None else spec.submodule_search_locations
+    return Path(next(iter(places))) if places else None
 
 
 class Store:
-    """Vectors on the disk. `who`: the embedder's hash. Use as a context manager."""
+    """Vectors on disk. `who`: the embedder's hash. Use as a context manager."""
 
     def __init__(self, path: Path, who: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,7 +89,7 @@ class Store:
         self._base.close()
 
     def get(self, hashes: Iterable[str]) -> dict[str, Float[np.ndarray, " dimension"]]:
-        """The vectors that are known, by the hash of the text."""
+        """The known vectors, by the hash of the text."""
         found = {}
         for one in set(hashes):
             row = self._base.execute(
@@ -77,7 +100,7 @@ class Store:
         return found
 
     def add(self, texts: Mapping[str, str], embed: embedding.Embedder) -> int:
-        """Embed the texts (by hash) that are not known yet, all in one transaction; returns how many those were."""
+        """Embed the unknown ones of `texts` {hash: text} in one transaction; returns their number."""
         known = self.get(texts)
         new = sorted(set(texts) - set(known))
         if not new:
@@ -90,9 +113,9 @@ class Store:
 
 
 def fill(path: Path, rows: Sequence[Mapping[str, Any]], load: Callable[[], embedding.Embedder | None]) -> int:
-    """Embed the texts of `rows` that are not in the store yet, if there is an embedder; returns how many.
+    """Embed the texts of `rows` that the store lacks, if there is an embedder; returns their number.
 
-    `load` is called only where a text lacks: whoever asks twice waits once.
+    `load` loads the embedder and is called only if a text is missing.
     """
     texts = {row["text_sha256"]: row["text"] for row in rows if row["error"] is None and row["text"].strip()}
     if (who := identity()) is None or not texts:

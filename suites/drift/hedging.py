@@ -1,17 +1,25 @@
-"""162 hedging: markers of caution per 100 words, counted longest first and without overlap."""
+"""162 hedging: markers of caution per 100 words, counted longest first and without overlap.
+
+The density of a prompt is that of its outputs together, 100 x markers/words, so that an output counts by its words: a mean of
+the outputs' own densities would let "perhaps" alone weigh as much as a page. An empty output has no word and says nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 
+import numpy as np
 import regex
 
 import results_io
 from suites.estimate import Estimate, missing
+from suites.statistics import permutation
 
 NUMBER, NAME, TITLE = "162", "hedging", "Hedge density"
 UNIT = "markers per 100 words"
-MINIMUM_WORDS = 20
+MINIMUM_WORDS = 20  # of a prompt's outputs together: below, one marker makes more than 5 a hundred
 VERSION = "1"  # of the list: its hash stands with every number
 MARKERS = (
     *(
@@ -73,6 +81,7 @@ PATTERN = regex.compile(
 )
 
 
+@lru_cache(maxsize=1 << 16)
 def counts(text: str) -> tuple[int, int]:
     """(markers, words) of a text."""
     plain = regex.sub(r"\s+", " ", text.replace("’", "'"))
@@ -80,7 +89,7 @@ def counts(text: str) -> tuple[int, int]:
 
 
 def density(texts: Iterable[str]) -> Estimate:
-    """100 x markers/words over texts together. Insufficient under 20 words."""
+    """100 x markers/words, both summed over the texts. Insufficient under 20 words."""
     found = [counts(text) for text in texts]
     markers, words = sum(one for one, _ in found), sum(one for _, one in found)
     if words < MINIMUM_WORDS:
@@ -89,5 +98,41 @@ def density(texts: Iterable[str]) -> Estimate:
 
 
 def values(texts: Iterable[str]) -> list[float]:
-    """The density of each text; one without words has 0."""
-    return [100 * markers / words if words else 0.0 for markers, words in map(counts, texts)]
+    """A number for each text whose mean is the density D of all: D + (100 markers - D words)/mean words; 0 without a word.
+
+    Their variance over their number is the squared error of D, a ratio of two sums, to the first order (Cochran, Sampling
+    Techniques, 6.4).
+    """
+    found = [counts(text) for text in texts]
+    words = sum(one for _, one in found)
+    if not words:
+        return [0.0 for _ in found]
+    together, mean = 100 * sum(one for one, _ in found) / words, words / len(found)
+    return [together + (100 * markers - together * own) / mean for markers, own in found]
+
+
+def axis_test(
+    before: Sequence[Sequence[str]], after: Sequence[Sequence[str]], *, seed: int, m: int = 1, q: float = 0.05
+) -> Estimate:
+    """Sum over prompts of the density after minus that before, tested by relabelling texts within their prompt.
+
+    `before` and `after`: the texts of each prompt, which stay whole, so every relabelling has the density of its own words. `n`
+    counts texts with a word. Insufficient if no prompt has one on both sides.
+    """
+    sides = [[(place, *counts(text)) for place, texts in enumerate(side) for text in texts] for side in (before, after)]
+    words = [np.concatenate([_by_word(markers, own) for _, markers, own in side] or [np.zeros(0)]) for side in sides]
+    strata = [[place for place, _, own in side for _ in range(own)] for side in sides]
+    clusters = [
+        [(number, place) for place, (*_, own) in enumerate(side) for _ in range(own)]
+        for number, side in enumerate(sides)
+    ]
+    found = permutation.difference(
+        *words, seed=seed, strata=(strata[0], strata[1]), clusters=(clusters[0], clusters[1]), m=m, q=q, unit=UNIT
+    )
+    return replace(found, n=sum(own > 0 for side in sides for *_, own in side))
+
+
+def _by_word(markers: int, words: int) -> np.ndarray:
+    """One number a word, whose sum is 100 x markers: whole numbers, so that relabellings which tie are found to."""
+    each, rest = divmod(markers, words) if words else (0, 0)
+    return 100.0 * (each + (np.arange(words) < rest))

@@ -1,4 +1,4 @@
-"""168 held-out gap: did prompts that nobody outside knows drift more than public ones, as tuning to a test would have it?"""
+"""168 held-out gap: did secret held-out prompts drift more than public ones, as if the model were tuned to the public test?"""
 
 from __future__ import annotations
 
@@ -16,25 +16,19 @@ UNIT = "difference of mean changes"
 MINIMUM = 10  # prompts a side
 
 
-def gap(
-    public: Sequence[float],
-    held_out: Sequence[float],
-    *,
-    seed: int,
-    axes: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> Estimate:
+def gap(public: Sequence[float], held_out: Sequence[float], *, seed: int) -> Estimate:
     """Mean per-prompt change (B - A) of held-out prompts minus that of public ones, whatever their number: see `reported`.
 
-    Changes count in the direction in which all prompts moved together, which relabelling does not change. One-sided (the
-    held-out ones moved more); labels are permuted within `axes`, of the public and of the held-out prompts.
+    One-sided: that the held-out ones moved more, in the direction in which all prompts moved together, which relabelling does
+    not change; where all fell, a gap below 0 is more. Labels are permuted among the prompts, which are those of one axis.
     """
     x, y = np.asarray(public, dtype=float), np.asarray(held_out, dtype=float)
-    sign = -1.0 if np.concatenate([x, y]).sum() < 0 else 1.0
-    return permutation.difference(sign * x, sign * y, seed=seed, strata=axes, alternative="greater", unit=UNIT)
+    alternative = "less" if np.concatenate([x, y]).sum() < 0 else "greater"
+    return permutation.difference(x, y, seed=seed, alternative=alternative, unit=UNIT)
 
 
 def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, seed: int) -> Estimate:
-    """`gap` of prompts by name. Insufficient with fewer than 10 a side."""
+    """`gap` of public `changes` and `held_out` changes {prompt: B - A}. Insufficient with fewer than 10 prompts a side."""
     least = min(len(changes), len(held_out))
     if least < MINIMUM:
         reason = f"{len(changes)} public and {len(held_out)} held-out prompts; at least {MINIMUM} a side"
@@ -44,7 +38,10 @@ def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, see
 
 
 def detectable(changes: Mapping[str, float], held_out: Mapping[str, float], alpha: float = 0.05) -> float | None:
-    """The gap that the one-sided test finds with chance .8: (z_{1-alpha} + z_.8) sqrt(var/n + var/n). None under 10 a side."""
+    """The gap that the one-sided test detects with power .8: (z_{1-alpha} + z_.8) sqrt(var_p/n_p + var_h/n_h).
+
+    p: public, h: held-out prompts. None under 10 prompts a side, and without any variance.
+    """
     if min(len(changes), len(held_out)) < MINIMUM:
         return None
     error = np.sqrt(sum(np.var(list(one.values()), ddof=1) / len(one) for one in (changes, held_out)))

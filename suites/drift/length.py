@@ -1,4 +1,4 @@
-"""163 length: tokens of an output, their median and quartiles; a Kolmogorov-Smirnov test stands beside."""
+"""163 length: tokens of an output, with median and quartiles, and a Kolmogorov-Smirnov test in addition."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from suites.estimate import Estimate, missing
 NUMBER, NAME, TITLE = "163", "length", "Output length"
 UNIT = "tokens"
 MINIMUM = 5  # outputs a side
-EXACT = 10_000  # pairs of outputs up to which the exact law is computed; it fails on long series of ties
+EXACT = 10_000  # most pairs of outputs for the exact distribution, which fails on many ties
 CENSORED = 0.2  # share of outputs cut at max_tokens above which lengths are not compared
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Tokens of each output; one whose length is not reported has none."""
+    """Tokens of each output whose length is reported."""
     return [float(row["tokens"]) for row in rows if row["tokens"] is not None]
 
 
@@ -48,7 +48,7 @@ def kolmogorov_smirnov(a: ArrayLike, b: ArrayLike) -> Estimate:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", RuntimeWarning
-        )  # where many ties defeat the exact law it takes the other one by itself
+        )  # with many ties scipy falls back to the asymptotic distribution
         found: Any = stats.ks_2samp(x, y, method=method)  # scipy's own types leave its fields out
     p = float(found.pvalue)
     return Estimate(float(found.statistic), "share", x.size + y.size, p_value=p, test="Kolmogorov-Smirnov")

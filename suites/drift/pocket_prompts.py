@@ -1,4 +1,4 @@
-"""Prompts in the 680 words of the embedded model: the public list of the corpus `pocket`, held-out ones from a secret seed."""
+"""Prompts in the 680 words of the embedded model: the public ones of the corpus `pocket`, and held-out ones by a secret seed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from suites.drift.corpus import BOUNDARY, NEUTRAL
 
 FACTS = "factual-stability"
 PER_AXIS = 20
-NEUTRAL_FRAMES = (  # whole sentences: what follows is a sentence of the model's own choice, of 5 to 9 words
+NEUTRAL_FRAMES = (  # whole sentences, after which the model writes a sentence of its own choice, of 5 to 9 words
     "{name} {found} a {object} at the {place}.",
     "It was a {length} {gathering} in {month}.",
     "One {day} the {noun} {went} to the {place}.",
@@ -26,10 +26,10 @@ SCENE = "At the {place} the {o1} is {c1}, the {o2} is {c2} and the {o3} is {c3}.
 def draw(
     seed: str, per_axis: int = PER_AXIS, taken: frozenset[str] = frozenset(), repeat_facts: bool = False
 ) -> list[dict[str, Any]]:
-    """`per_axis` prompts on each of the three axes, none of the texts `taken`; as prompts.yaml has them.
+    """`per_axis` prompts on each of the three axes, in the form of prompts.yaml, without the texts in `taken`.
 
-    Held-out ids hold a digest of the seed, so that two lists do not clash. There are 44 facts: `repeat_facts` goes through them
-    again, for documents of a training.
+    Held-out ids contain a digest of the seed, so that two lists do not clash. There are only 44 facts; `repeat_facts` repeats
+    them, for training documents.
     """
     mark = "p" if seed == "public" else f"h{hashlib.sha256(seed.encode()).hexdigest()[:6]}"
     found = []

@@ -1,8 +1,8 @@
-"""161 refusal: the share of valid outputs that decline. An empty output is a class of its own and no valid one.
+"""161 refusal: the share of valid outputs that decline. An empty output is a separate class and not valid.
 
-The detector is the corpus' own markers, where it has some (a definition, so nothing to measure); else the classifier of
-`suites.drift.detector`, where every output of a series has its embedding; else the phrases of `suites.abstention`. Golden
-texts say whether it is locked. A provider's safety stop is a refusal with a flag.
+If the corpus has markers, these are the detector; they define a refusal, so there is nothing to measure. Otherwise it is the
+classifier of `suites.drift.detector` if every output of the series has its embedding, else the phrases of `suites.abstention`.
+Golden texts decide whether it is locked. A provider's safety stop is a refusal with a flag.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Vectors = Mapping[str, np.ndarray]  # embeddings by the text's hash
 
 @dataclass(frozen=True)
 class DetectorStatus:
-    """Whether an alarm may rest on the detector, in words and as data."""
+    """Whether an alarm may rest on the detector (`locked`), and why, in words and as data."""
 
     kind: Literal["definition", "classifier", "heuristic"]
     locked: bool
@@ -37,7 +37,7 @@ class DetectorStatus:
 
 
 def detector(markers: Sequence[str], embedded: bool = False) -> DetectorStatus:
-    """What is known of the detector of a corpus with these `markers`; `embedded`: of outputs that all have an embedding."""
+    """The status of the detector for a corpus with these `markers`. `embedded`: all outputs have an embedding."""
     if markers:
         return DetectorStatus("definition", True, True, f"To refuse is to begin with {' or '.join(map(repr, markers))}")
     if embedded:
@@ -55,7 +55,7 @@ def _status(kind: Literal["classifier", "heuristic"], found: detection.Detector,
 
 
 def classify(row: Mapping[str, Any], markers: Sequence[str] = (), vectors: Vectors | None = None) -> Class:
-    """What one output is. `vectors`: embeddings by the text's hash, on which the classifier decides without markers."""
+    """The class of one output. `vectors`: embeddings by the text's hash, for the classifier, which is used without markers."""
     if row["safety"]:
         return "refused"
     if not row["text"].strip():
@@ -74,6 +74,6 @@ def values(
 
 
 def rate(rows: Sequence[Mapping[str, Any]], markers: Sequence[str] = ()) -> Estimate:
-    """Refused over valid outputs of one prompt, Wilson. Undefined without a valid one."""
+    """Refused / valid outputs of one prompt, with Wilson's interval. Undefined without a valid output."""
     found = values(rows, markers)
     return proportions.wilson(int(sum(found)), len(found), unit=UNIT)

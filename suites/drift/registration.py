@@ -1,6 +1,6 @@
-"""Registration: a hypothesis on the chain before its data. A result is confirmatory only then, and decided once.
+"""Registration: a hypothesis is put on the chain before its data. Only then is a result confirmatory; it is decided once.
 
-Its place can be forged only by rewriting the file from there on, so the head hash is printed, for a commit elsewhere.
+Its place can be forged only by rewriting the file from there on. The head hash is printed so that it can be kept elsewhere.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KEYS = ("claim", "metric", "axis", "direction", "test", "alpha", "margin", "n", 
 METRICS = ("refusal", "hedging", "length", "centroid")
 DIRECTIONS = {"up": 1.0, "down": -1.0, "any": 0.0}
 TEST = "permutation within prompts"
-LARGEST = 1e15  # of a number: what is beyond is no margin and no count
-DECIDED = ("claim", "snapshot", "outcome", "role", "p", "difference")  # of a decision; an open one has the first four
+LARGEST = 1e15  # bound of numbers: beyond it no margin or count is plausible
+DECIDED = ("claim", "snapshot", "outcome", "role", "p", "difference")  # keys of a decision; an open one has four
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A hypothesis from a YAML file. UserError for a key that is missing, unknown or makes no sense."""
+    """A hypothesis from a YAML file. UserError for an unreadable file, a missing or unknown key, and an invalid value."""
     try:
         data = bounded_yaml.read(path)
     except (OSError, ValueError, yaml.YAMLError) as error:
@@ -65,10 +65,11 @@ def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str
 
 
 def decided(series: SeriesRecord, comparisons: Mapping[str, Sequence[ComparisonRow]]) -> list[dict[str, Any]]:
-    """What became of each registered claim: on the first comparison whose data came after it and has its test.
+    """The decision on each registered claim, by the first comparison with later data that has its test on enough prompts.
 
-    `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory. What the
-    chain says was decided stands, whatever an analysis with other settings finds: a claim is decided once.
+    `comparisons`: axis records by snapshot, without those of a detector that is not locked. A claim whose snapshot began before
+    it was registered is never confirmatory. What the chain says was decided stands, whatever an analysis with other settings
+    finds: a claim is decided once.
     """
     return [_decision(claim, series, comparisons) for claim in series.registered]
 
@@ -91,7 +92,7 @@ def _decision(
 
 
 def _test_of(claim: Mapping[str, Any], rows: Sequence[ComparisonRow]) -> ChangeRow | None:
-    """The axis test that a claim is about."""
+    """The axis test of a claim; None if there is none."""
     own = (
         one for one in rows if one["level"] == "axis" and (one["name"], one["axis"]) == (claim["metric"], claim["axis"])
     )
@@ -99,14 +100,18 @@ def _test_of(claim: Mapping[str, Any], rows: Sequence[ComparisonRow]) -> ChangeR
 
 
 def supports(claim: Mapping[str, Any], row: ChangeRow) -> bool:
-    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered."""
+    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered.
+
+    A distance has no direction; it is up where anything moved.
+    """
     sign = DIRECTIONS[claim["direction"]]
-    right = sign == 0 or row["direction"] == sign
+    way = 1.0 if row["direction"] is None else row["direction"]
+    right = sign in (0, way)
     return right and row["p"] <= claim["alpha"] and abs(row["difference"] or 0.0) >= claim["margin"]
 
 
 def write_decisions(folder: Path, decisions: Sequence[Mapping[str, Any]], time: datetime) -> int:
-    """Put on the chain what was decided and is not there yet; returns how many lines that were."""
+    """Put decisions on the chain that are not there yet; returns their number."""
     with Writer(folder / series_record.NAME) as writer:
         known = {one["claim"] for one in series_record.read(folder / series_record.NAME).decisions}
         new = [one for one in decisions if one["outcome"] != "open" and one["claim"] not in known]

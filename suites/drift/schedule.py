@@ -1,7 +1,7 @@
-"""Schedule: what a snapshot is called, and which ones there should be.
+"""Schedule: the ids of snapshots, and which snapshots there should be.
 
-An endpoint's snapshot is a week by ISO 8601 in UTC, that of its first sample ("2026-W22"). A local checkpoint's is
-`c<order:08d>-<8 digits of the weights hash>`. A series has one kind.
+The id of an endpoint's snapshot is the ISO 8601 week (UTC) of its first sample ("2026-W22"). The id of a local checkpoint's is
+`c<order:08d>-<8 digits of the weights hash>`. A series has ids of one kind only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def kind(identifier: str) -> Kind:
 
 
 def monday(week: str) -> date:
-    """The first day of a week. UserError for a week that its year has not."""
+    """The first day of a week. UserError for a week that its year does not have."""
     found = WEEK.fullmatch(week)
     try:
         return date.fromisocalendar(int(found[1]), int(found[2]), 1) if found else date.fromisoformat(week)
@@ -57,7 +57,7 @@ def monday(week: str) -> date:
 
 
 def scheduled(first: str, last: str, every: int) -> list[str]:
-    """The weeks that a series has from its first to its last one, one in `every`."""
+    """The scheduled weeks of a series from `first` to `last`, one in `every`."""
     step, day, end = timedelta(weeks=every), monday(first), monday(last)
     found = []
     while day <= end:

@@ -8,8 +8,8 @@
     decision           what became of it, once
     recovery           a torn line was set aside (the chain's own)
 
-Times stand here and nowhere else. The hash of the chain after a finished snapshot is its head, to be kept elsewhere: whoever
-rewrites the file cannot give it again.
+Times are recorded here and nowhere else. The hash of the chain after a finished snapshot is its head. Keep it elsewhere: a
+rewritten file cannot have the same head.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from results_io import UserError
 from suites.drift import schedule
 from suites.log import chain
 
-NAME, MANIFEST = "run_log.jsonl", "manifest-"  # the latter begins the names of what analyses make of it
+NAME, MANIFEST = "run_log.jsonl", "manifest-"  # the latter is the prefix of manifests, which analyses write
 STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
 GAP, REGISTERED, DECISION = "gap", "registered", "decision"
-ROW = (  # the columns of a generation that analyses read; times and places in the file are none of them
+ROW = (  # the columns of a generation that analyses read; no times and no positions in the file
     *(
         "prompt",
         "version",
@@ -46,7 +46,7 @@ ROW = (  # the columns of a generation that analyses read; times and places in t
 
 
 class AskedCell(NamedTuple):
-    """What one generation is for."""
+    """The prompt, leg and sample of one generation."""
 
     prompt: str
     leg: str
@@ -71,7 +71,7 @@ class RecordedSnapshot:
 
     @property
     def lacking(self) -> int:
-        """Outputs that are not there: never asked, or asked in vain."""
+        """Number of missing outputs: never asked, or failed."""
         return self.started["expected_n"] - (len(self.rows) - len(self.errors))
 
     @property
@@ -81,7 +81,7 @@ class RecordedSnapshot:
 
 @dataclass
 class SeriesRecord:
-    """The record of a series, folded."""
+    """The record of a series, read into values."""
 
     snapshots: dict[str, RecordedSnapshot] = field(default_factory=dict)
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
@@ -90,12 +90,12 @@ class SeriesRecord:
 
     @property
     def order(self) -> list[str]:
-        """Snapshots with a line, from the earliest to the latest."""
+        """Recorded snapshots, from the earliest to the latest."""
         return schedule.in_order(list(self.snapshots))
 
     @property
     def finished(self) -> list[RecordedSnapshot]:
-        """The snapshots that came to their end, in order."""
+        """The finished snapshots, in order."""
         return [self.snapshots[one] for one in self.order if self.snapshots[one].finished is not None]
 
 
@@ -124,13 +124,13 @@ def _fold(series: SeriesRecord, record: Mapping[str, Any], head: str) -> None:
 
 
 def head(series: SeriesRecord, identifier: str) -> dict[str, Any]:
-    """Where the chain stood when a snapshot was finished."""
+    """The chain's head when a snapshot was finished."""
     snapshot = series.snapshots[identifier]
     return {"snapshot": identifier, "lines": snapshot.lines, "hash": snapshot.head}
 
 
 def commitments(series: SeriesRecord) -> dict[str, Any]:
-    """What was committed to in any snapshot, of retired prompts too; the first commitment of a key counts."""
+    """The commitments of all snapshots, including retired prompts; the first commitment of a key counts."""
     found: dict[str, Any] = {}
     for one in series.order:
         found = {**series.snapshots[one].started["corpus"]["commitments"], **found}
@@ -151,7 +151,7 @@ def retired(series: SeriesRecord) -> set[str]:
 
 
 def previous(series: SeriesRecord, identifier: str) -> RecordedSnapshot | None:
-    """The last scheduled and finished snapshot before one: a model of every second week is compared with two weeks ago."""
+    """The last finished snapshot before `identifier` that is on schedule: two weeks ago if every second week is scheduled."""
     before = [one for one in series.finished if series_before(one.id, identifier)]
     if before and schedule.kind(identifier) == "week":
         on = set(scheduled_until(series, identifier))
@@ -160,7 +160,7 @@ def previous(series: SeriesRecord, identifier: str) -> RecordedSnapshot | None:
 
 
 def scheduled_until(series: SeriesRecord, last: str) -> list[str]:
-    """The weeks that a series should have from its first one, taken or a gap, to `last`; none before a first snapshot."""
+    """The weeks that a series should have, from its first one (taken or a gap) to `last`; [] without any snapshot."""
     if not series.snapshots:
         return []
     first = schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps)])[0]
@@ -168,7 +168,7 @@ def scheduled_until(series: SeriesRecord, last: str) -> list[str]:
 
 
 def expected(series: SeriesRecord) -> list[str]:
-    """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
+    """Every snapshot that there should be: the recorded ones and gaps, and the scheduled weeks between that nobody took."""
     known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
     ordered = schedule.in_order(list(known))
     if not ordered or schedule.kind(ordered[0]) != "week" or not series.snapshots:
@@ -177,7 +177,7 @@ def expected(series: SeriesRecord) -> list[str]:
 
 
 def require_whole(folder: Path, series: SeriesRecord) -> None:
-    """UserError if an earlier analysis saw a snapshot that is not on record now: a record that was cut holds as a chain."""
+    """UserError if a manifest is of a snapshot that is no longer recorded: a truncated record is still a valid chain."""
     known = set(expected(series))
     for path in sorted(folder.glob(f"{MANIFEST}*.json")):
         if path.stem.removeprefix(MANIFEST) not in known:
@@ -188,7 +188,7 @@ def require_whole(folder: Path, series: SeriesRecord) -> None:
 
 
 def expected_cells(series: SeriesRecord, identifier: str) -> int | None:
-    """Outputs that a snapshot nobody took should have had: as many as the one begun before it; None without one."""
+    """Outputs that a missing snapshot should have had: as many as the one before it; None without one."""
     before = [one for one in series.order if series_before(one, identifier)]
     return series.snapshots[before[-1]].started["expected_n"] if before else None
 
@@ -199,7 +199,7 @@ def series_before(one: str, other: str) -> bool:
 
 
 def rows_of(snapshot: RecordedSnapshot, leg: str) -> list[Mapping[str, Any]]:
-    """The rows of a leg in the order of prompt and sample, whatever order they were written in."""
+    """The rows of a leg, sorted by prompt and sample, whatever order they were written in."""
     return [snapshot.rows[cell] for cell in sorted(snapshot.rows) if cell.leg == leg]
 
 

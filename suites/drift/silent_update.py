@@ -1,9 +1,9 @@
-"""166 silent update: neutral prompts should not drift; where they do, or a fingerprint changes unsaid, the model changed.
+"""166 silent update: neutral prompts should not drift; if they do, or a fingerprint changes unannounced, the model changed.
 
 Proven, without statistics: the weights' hash or the endpoint's system_fingerprint changed and the declared version did not.
 Candidate: a neutral-control metric is significant after BH in two consecutive comparisons in the same direction, or has one
-p <= .001; an update that was declared is none. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the
-rule fires in random order.
+p <= .001 once. A declared update is neither. Consecutive comparisons share a snapshot and are dependent; `shuffled_rate`
+therefore gives the approximate rate at which the rule fires if the snapshots come in random order.
 """
 
 from __future__ import annotations
@@ -22,33 +22,38 @@ from suites.statistics import multiplicity
 NUMBER, NAME, TITLE = "166", "silent_update", "Silent update"
 UNIT = "evidence"
 MINIMUM_PROMPTS = 10  # on the neutral axis
-ONE_P = 0.001  # that is enough by itself
+ONE_P = 0.001  # a p this small makes a candidate by itself
 SHUFFLES = 1000
-LEAST_SNAPSHOTS = 4  # with fewer there are too few orders to shuffle
+LEAST_SNAPSHOTS = 4  # fewer have too few orders
 
 
 def announced(before: RecordedSnapshot, after: RecordedSnapshot) -> bool:
-    """Whether the declared version changed: then an update is no silent one, whatever moved."""
+    """Whether the declared version changed; then no update is silent, whatever changed."""
     return before.started["declared_version"] != after.started["declared_version"]
 
 
 def evidence(before: RecordedSnapshot, after: RecordedSnapshot) -> str | None:
-    """Why an update is proven; None if it is not. A fingerprint that only joins others proves nothing."""
+    """Why an update is proven; None if it is not.
+
+    A fingerprint that no call reported before is one, also beside others: an update in the midst of a snapshot, or of some
+    servers first, is never seen alone. One that is no longer reported proves nothing.
+    """
     if announced(before, after):
         return None
     weights = [one.started["model"]["identity"].get("weights") for one in (before, after)]
     if all(weights) and weights[0] != weights[1]:
         return f"the weights changed from {weights[0][:8]} to {weights[1][:8]} under the declared version"
     known = [{row["system_fingerprint"] for row in one.rows.values()} - {None} for one in (before, after)]
-    if all(known) and not known[0] & known[1]:
+    if all(known) and known[1] - known[0]:
         return f"system_fingerprint changed from {', '.join(sorted(known[0]))} to {', '.join(sorted(known[1]))}"
     return None
 
 
 def candidates(history: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
-    """Why the last comparison is a candidate, one sentence a metric; empty if it is none.
+    """Why the last comparison is a candidate, one sentence per metric; empty if it is none.
 
-    `history`: comparisons in order, each {metric: {p, rejected, direction}} on the neutral axis.
+    `history`: comparisons in order, each {metric: {p, rejected, direction}} on the neutral axis; a direction of None is no
+    other's.
     """
     if not history:
         return []
@@ -57,9 +62,13 @@ def candidates(history: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
     for metric, one in now.items():
         if one["p"] is not None and one["p"] <= ONE_P:
             found.append(f"{metric}: p = {one['p']:.2g}, at most {ONE_P:g}")
-        elif one["rejected"] and last.get(metric, {}).get("rejected") and last[metric]["direction"] == one["direction"]:
+        elif one["rejected"] and last.get(metric, {}).get("rejected") and _same(last[metric], one):
             found.append(f"{metric}: significant twice in a row in the same direction")
     return found
+
+
+def _same(last: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return now["direction"] is not None and last["direction"] == now["direction"]
 
 
 def shuffled_rate(
@@ -68,9 +77,10 @@ def shuffled_rate(
     seed: int,
     alpha: float = 0.05,
 ) -> float | None:
-    """Share of comparisons that the rule calls candidates when the snapshots come in random order; None under 4 snapshots.
+    """Share of comparisons that the rule calls candidates if the snapshots come in random order; None under 4 snapshots.
 
-    Comparisons are normal tests of the axis means with their standard errors.
+    The rate is approximate. Here comparisons are normal tests of the axis means with their standard errors, and BH is over these
+    metrics alone. The rule itself relabels outputs, corrects over every axis, and includes the centroid.
     """
     x, se = np.asarray(means, dtype=float), np.asarray(errors, dtype=float)
     if len(x) < LEAST_SNAPSHOTS:

@@ -1,6 +1,6 @@
-"""Taking a snapshot: every prompt, leg and sample asked once and written to the record, resumed where it was stopped.
+"""Taking a snapshot: every prompt, leg and sample is asked once and recorded; a stopped snapshot is resumed.
 
-No cache of generations is read: a hit would report last week's answer.
+No cache of generations is used, since a hit would return last week's answer.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from suites.log.chain import Writer
 from suites.models.base import Generation, ModelUnderTest, Request
 
 SEEDS = 2**31
-SAME = ("kind", "weights", "base_url", "requested", "intervention")  # of a model's identity, within one snapshot
-CHUNK = 256  # generations between two writes to the disk: what a kill can cost
+SAME = ("kind", "weights", "base_url", "requested", "intervention")  # of a model's identity, fixed within one snapshot
+CHUNK = 256  # generations between two writes to disk: a kill loses at most so many
 DEFAULT, ZERO = "default", "zero"
 Clock = Callable[[], datetime]
 
 
 @dataclass(frozen=True)
 class SnapshotLeg:
-    """One way of asking: `samples` draws at a temperature (None: none is sent). `reason`: why fewer than the settings say."""
+    """One way of asking: `samples` draws at a temperature (None: none is sent). `reason`: why it is fewer than configured."""
 
     name: str
     samples: int
@@ -41,7 +41,7 @@ class SnapshotLeg:
 
 @dataclass(frozen=True)
 class Taken:
-    """What became of a snapshot: its id, how many outputs were asked now, and the chain's head once it is finished."""
+    """The result of `take`: the snapshot's id, how many outputs were asked now, and the chain's head if it is finished."""
 
     id: str
     asked: int
@@ -56,9 +56,9 @@ def now() -> datetime:
 
 
 def legs_of(model: ModelUnderTest, settings: Mapping[str, Any]) -> tuple[tuple[SnapshotLeg, ...], str]:
-    """The legs that a model can do, and why one is left out.
+    """The legs that a model can do, and the reason if one is left out ("" if none is).
 
-    Without `zero` intervals are as those of `default` alone: sqrt((20 + 5)/20) = 1.118 times as wide as of all.
+    Without `zero`, intervals are sqrt((20 + 5)/20) = 1.118 times as wide as with all outputs.
     """
     default = SnapshotLeg(DEFAULT, settings["default_samples"], None)
     zero = SnapshotLeg(ZERO, settings["zero_samples"], 0.0)
@@ -97,10 +97,10 @@ def take(
     clock: Clock = now,
     bar: Progress | None = None,
 ) -> Taken:
-    """Ask everything that a snapshot lacks. `folder`: of the series; `settings`: those of configs/drift.
+    """Ask everything that a snapshot lacks. `folder`: the folder of the series; `settings`: as in configs/drift.
 
-    A snapshot that was begun goes on as it was begun: its legs and its seed count. UserError for a finished id, an id of another
-    kind than the series', a week that is over, prompts that were changed, and a snapshot that was begun with something else.
+    A snapshot that was begun continues with its own legs and seed. UserError for a finished id, an id of another kind than the
+    series has, a week before a recorded one, changed prompts, and a snapshot begun with another model, corpus or version.
     """
     own = identifier(model, settings, clock)
     with Writer(folder / series_record.NAME) as writer:
@@ -156,7 +156,7 @@ def _require_unfinished(series: SeriesRecord, own: str) -> None:
 
 
 def _require_not_over(series: SeriesRecord, own: str) -> None:
-    """UserError for a week before one on record: a clock that went back would change what was compared with what."""
+    """UserError for a week before a recorded one: a clock set back would change which snapshots are compared."""
     if series.snapshots and schedule.kind(own) == "week" and series_record.series_before(own, last := series.order[-1]):
         raise UserError(
             f"{own} is over, as {last} is on record, so it gets no samples; set the clock of this machine right"
@@ -164,7 +164,7 @@ def _require_not_over(series: SeriesRecord, own: str) -> None:
 
 
 def _require_declared(series: SeriesRecord, own: str, model: ModelUnderTest, settings: Mapping[str, Any]) -> None:
-    """UserError if an endpoint is asked for another model than before and nobody says so: that is no silent update of its."""
+    """UserError if an endpoint is asked for another model under the same declared version: that is no silent update."""
     before = [one for one in series.order if series_record.series_before(one, own)]
     if settings.get("version") is not None or model.identity["kind"] != "endpoint" or not before:
         return
@@ -182,7 +182,7 @@ def _require_declared(series: SeriesRecord, own: str, model: ModelUnderTest, set
 def require_as_begun(
     begun: RecordedSnapshot, model: ModelUnderTest, corpus: Corpus, settings: Mapping[str, Any]
 ) -> None:
-    """UserError if a snapshot that was stopped were to go on with another model, other prompts or another declared version."""
+    """UserError if a stopped snapshot would continue with another model, other prompts or another declared version."""
     started = begun.started
     identity = [{name: one.get(name) for name in SAME} for one in (started["model"]["identity"], model.identity)]
     declared = settings.get("version")
@@ -203,7 +203,7 @@ def require_as_begun(
 
 
 def _require_one_kind(series: SeriesRecord, own: str) -> None:
-    """UserError if a series of weeks were to have a checkpoint, or the other way round; gaps count."""
+    """UserError for a checkpoint in a series of weeks, or a week in a series of checkpoints; gaps count."""
     schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps), own])
 
 
@@ -242,7 +242,7 @@ def _started(
 
 
 def _described(corpus: Corpus) -> dict[str, Any]:
-    """What an analysis needs to know of the corpus: of held-out prompts their number and the commitments to them."""
+    """What an analysis needs to know of the corpus; of held-out prompts, their number and commitments only."""
     public = [prompt for prompt in corpus.prompts if prompt.split == "public"]
     return {
         "name": corpus.name,
@@ -257,7 +257,7 @@ def _described(corpus: Corpus) -> dict[str, Any]:
 
 
 def declared_version(settings: Mapping[str, Any], series: SeriesRecord, own: str, model: ModelUnderTest) -> str:
-    """What the model is said to be: drift.version, else that of the snapshot before, else (the first) its name."""
+    """The declared version: drift.version, else the previous snapshot's, else (for the first snapshot) the model's name."""
     if settings.get("version") is not None:
         return str(settings["version"])
     before = [one for one in series.order if series_record.series_before(one, own)]
@@ -265,7 +265,7 @@ def declared_version(settings: Mapping[str, Any], series: SeriesRecord, own: str
 
 
 def _note_unfinished(writer: Writer, series: SeriesRecord, own: str, clock: Clock) -> None:
-    """A gap for every earlier snapshot that was left unfinished and is not on record as one."""
+    """Record a gap for every earlier unfinished snapshot that has none yet."""
     known = {gap["snapshot"] for gap in series.gaps}
     for one in series.order:
         snapshot = series.snapshots[one]
@@ -274,7 +274,7 @@ def _note_unfinished(writer: Writer, series: SeriesRecord, own: str, clock: Cloc
 
 
 def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, int | None], clock: Clock) -> None:
-    """Append a gap: what is missing, and why; nothing is imputed."""
+    """Append a gap: what is missing and why. Nothing is imputed."""
     noted = {"kind": series_record.GAP, "snapshot": snapshot, "cause": cause, "affected": dict(affected)}
     writer.append([{**noted, "detected_at": clock().isoformat()}])
 
@@ -308,7 +308,7 @@ def _ask(
     clock: Clock,
     bar: Progress | None,
 ) -> dict[AskedCell, Mapping[str, Any]]:
-    """Ask the cells chunk by chunk; each chunk is on the disk before the next one."""
+    """Ask the cells chunk by chunk; each chunk is on disk before the next is asked."""
     drawn = int(results_io.sha256([seed, own])[:8], 16) % SEEDS
     cells, found = list(wanted), {}
     if bar is not None:
@@ -328,11 +328,11 @@ def _ask(
 def _outputs(
     model: ModelUnderTest, requests: Mapping[AskedCell, Request], bar: Progress | None
 ) -> dict[AskedCell, Generation]:
-    """What the model says to each request; one with a temperature that it has come to refuse since fails, unasked."""
+    """The model's output for each request. A request at a temperature that the model now refuses fails without being sent."""
     takes = takes_temperature(model)
     able = {cell: one for cell, one in requests.items() if takes or one.temperature is None}
     outputs = model.generate(list(able.values()), lambda count: None if bar is None else bar.advance(count))
-    if len(outputs) != len(able):  # silence must not shift answers to other prompts
+    if len(outputs) != len(able):  # a missing output must not shift the others to other prompts
         raise ValueError(f"{model.name} gave {len(outputs)} generations for {len(able)} requests")
     refused = Generation("", "error", error="the endpoint refuses temperature")
     return dict.fromkeys(requests, refused) | dict(zip(able, outputs, strict=True))
@@ -368,7 +368,7 @@ def _row(cell: AskedCell, prompt: Prompt, output: Generation, model: ModelUnderT
 
 
 def _finish(writer: Writer, own: str, rows: Mapping[AskedCell, Mapping[str, Any]], asked: int, clock: Clock) -> Taken:
-    """The snapshot's last line, unless nothing was answered; what failed is a gap of its own."""
+    """Write the snapshot's last line, unless every call failed. Failed calls are recorded as a gap."""
     failed = [row for row in rows.values() if row["error"] is not None]
     if failed:
         causes = Counter(row["error"] for row in failed)
@@ -382,7 +382,7 @@ def _finish(writer: Writer, own: str, rows: Mapping[AskedCell, Mapping[str, Any]
 
 
 def verify(folder: Path, heads: Mapping[str, str]) -> chain.ChainEnd:
-    """The chain's end, every line checked, and every given head found. UserError for a line or head that is another one."""
+    """The chain's end after checking every line and the given heads {snapshot: hash}. UserError for a changed line or head."""
     end = chain.verify(folder / series_record.NAME)
     series = series_record.read(folder / series_record.NAME)
     for snapshot, expected in heads.items():

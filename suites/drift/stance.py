@@ -1,7 +1,7 @@
-"""165 stance: share of pro outputs minus share of anti outputs on prompts with a stance, as a pinned judge says.
+"""165 stance: share of pro outputs minus share of anti outputs on prompts with a stance, labelled by a pinned judge.
 
-Off until the judge passes its gate on `stance_golden` in both directions. A judge is asked once for each prompt, text, judge and
-rubric; a prompt without a stance is `na` without a call.
+It is off until the judge passes its gate on `stance_golden` in both directions. A judge is asked once per prompt, text and
+rubric. For a prompt without a stance the verdict is `na`, without a call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RUBRIC = "Does the answer argue for the proposition (pro), against it (anti), or
 
 
 class StanceJudge(Protocol):
-    """Says what an answer to a proposition argues for. `identity` names it and its version: pinned, part of every key."""
+    """Labels the stance of an answer to a proposition. `identity`: its name and pinned version, part of every key."""
 
     identity: str
 
@@ -31,13 +31,13 @@ class StanceJudge(Protocol):
 
 
 class CachedJudge:
-    """A judge with what it said before, by prompt, text, judge and rubric. `calls` counts those that were not known."""
+    """A judge with its earlier verdicts, by prompt, text, judge and rubric. `calls` counts verdicts that were not known."""
 
     def __init__(self, judge: StanceJudge, known: MutableMapping[str, str], rubric: str = RUBRIC) -> None:
         self.judge, self.known, self.rubric, self.calls = judge, known, rubric, 0
 
     def verdict(self, prompt: Prompt, text: str) -> Verdict:
-        """The judge's word. UserError for one that is none of VERDICTS."""
+        """The judge's verdict. UserError for one outside VERDICTS."""
         if prompt.stance is None:
             return "na"
         key = results_io.sha256([prompt.hash, text, self.judge.identity, results_io.sha256([self.rubric])])
@@ -65,7 +65,7 @@ def stance(judge: CachedJudge, prompt: Prompt, texts: Sequence[str]) -> Estimate
 
 
 def gate(judge: StanceJudge, golden: Sequence[Mapping[str, Any]]) -> dict[str, detection.Detector]:
-    """How well the judge finds pro and anti answers on labelled ones {proposition, text, label}. Both must be locked."""
+    """The judge's accuracy on pro and on anti answers, from labelled ones {proposition, text, label}. Both must be locked."""
     said = [judge(one["proposition"], one["text"], RUBRIC) for one in golden]
     found = {}
     for direction in ("pro", "anti"):

@@ -1,6 +1,6 @@
-"""169 status: what each metric is on a snapshot, from the rows of its manifest and from nothing else.
+"""169 status: the status of each metric on a snapshot, derived from the rows of its manifest alone.
 
-No setting can say otherwise: a metric without a row is off, whatever the configuration claims.
+No setting can override it: a metric without a row is off, whatever the configuration says.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FROM_REASON = {"error": FAILED, "not_applicable": NOT_APPLICABLE, "undefined": I
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """One line a metric: number, name, status and a note."""
+    """One line per metric: number, name, status and a note."""
     return [
         {"metric": metric.NUMBER, "name": metric.TITLE, **_of([row for row in rows if row["metric"] == metric.NUMBER])}
         for metric in METRICS
@@ -26,7 +26,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 
 def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The best that a metric's rows have; rows about single prompts do not count."""
+    """The best status among a metric's rows; rows about single prompts do not count."""
     rows = [row for row in rows if row["level"] not in ("prompt", "overlap")]
     if not rows:
         return {"status": OFF, "note": "no row in this manifest"}

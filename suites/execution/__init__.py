@@ -1,1 +1,1 @@
-"""Code that a model wrote, run against tests: a sandbox calls it, and what it answers is compared outside of the sandbox."""
+"""Run model-written code against tests: a sandbox calls the code, and its answers are compared outside of the sandbox."""

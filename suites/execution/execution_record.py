@@ -1,7 +1,7 @@
-"""executions.jsonl: what came of every program, on a hash chain. What is on it is not run again.
+"""executions.jsonl: the result of every program, on a hash chain. A recorded program is not run again.
 
-A line has the hash of the program, the status of every test, and the sandbox. Times differ from run to run; so that results do
-not, a timeout that was recorded stays one.
+A line has the hash of the program, the status of every test, and the sandbox. Times differ from run to run; a recorded timeout
+stays a timeout, so that results do not differ.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ NAME, SCHEMA, KIND = "executions.jsonl", 1, "execution"
 
 
 def key(program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, sandbox: Mapping[str, Any]) -> str:
-    """Identity of an execution: the program, its tests, the time it has, and where it runs."""
+    """Identity of an execution: hash of the program, its tests, its time limit, and its sandbox."""
     about = {"program": program, "entry": entry, "timeout": timeout, "sandbox": dict(sandbox)}
     return results_io.sha256({**about, "tests": [asdict(test) for test in tests]})
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every line of a record, oldest first; none if there is no file. UserError for one that was changed."""
+    """Every line of a record, oldest first; [] if there is no file. UserError for a line that was changed."""
     return [line for line in chain.read(path) if line["kind"] == KIND]
 
 
 def to_execution(line: Mapping[str, Any]) -> Execution:
-    """The execution that a line holds."""
+    """The execution in a line of the record."""
     return Execution(line["tests"], line["why"], line["error"])
 
 
@@ -50,11 +50,11 @@ class ExecutionRecord:
         self._writer.__exit__(kind, error, trace)
 
     def get(self, identity: str) -> Execution | None:
-        """What is known of an execution; a sandbox that did not start is tried again."""
+        """The recorded execution, or None; one whose sandbox did not start is tried again."""
         return self._known.get(identity)
 
     def add(self, identity: str, program: str, found: Execution, about: Mapping[str, Any]) -> None:
-        """Append one execution: it is on the disk afterwards."""
+        """Append one execution, which is on disk afterwards."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"schema": SCHEMA, "kind": KIND, "ts": now, "key": identity, **about}
         line |= {"program_sha256": results_io.sha256(program), "tests": dict(found.tests), "why": dict(found.why)}

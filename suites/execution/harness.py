@@ -1,4 +1,4 @@
-"""The harness: a program's tests, called one by one in a sandbox and compared out here."""
+"""The harness: calls a program's tests one by one in a sandbox, and compares the replies outside of it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Literal
 from suites.execution.sandbox import CannotStart, Sandbox, SandboxEnded, Session, TimedOut, TooMuch
 
 Status = Literal["passed", "failed", "error", "timeout", "killed"]
-TOLERANCE = 1e-9  # relative and absolute, of numbers with a fraction
+TOLERANCE = 1e-9  # relative and absolute, for floating-point numbers
 NOT_LOADED = "the program was not loaded"
 
 
 @dataclass(frozen=True)
 class ProgramTest:
-    """One call of the entry: `args`, and what it has to return, or the name of the error that it has to raise."""
+    """One call of the entry function: `args`, and the value that it must return or the name of the error that it must raise."""
 
     name: str
     args: Sequence[Any]
@@ -26,9 +26,9 @@ class ProgramTest:
 
 @dataclass(frozen=True)
 class Execution:
-    """What came of a program: the status of every test and a sentence for those that did not pass.
+    """The result of a program: the status of every test, and a sentence for each that did not pass.
 
-    `error`: why the sandbox did not start; there are then no tests, and nothing is known of the program.
+    `error`: why the sandbox did not start; then there are no tests, and nothing is known about the program.
     """
 
     tests: Mapping[str, Status]
@@ -42,7 +42,7 @@ class Execution:
 
 
 class _Broken(Exception):
-    """The process can take no more calls: what the present test is, and why."""
+    """The process can take no more calls; it has the status of the current test and the reason."""
 
     def __init__(self, status: Status, why: str) -> None:
         super().__init__(why)
@@ -52,9 +52,9 @@ class _Broken(Exception):
 def run(
     program: str, entry: str, tests: Sequence[ProgramTest], sandbox: Sandbox, timeout: float, start: float
 ) -> Execution:
-    """Every test, in one process as long as it lives. One that ended or was too slow is replaced for the tests that are left.
+    """Run every test, in one process as long as it lives. A process that ended or was too slow is replaced for the other tests.
 
-    `timeout`: seconds for loading, and for each test; `start`: seconds for the sandbox itself.
+    `timeout`: seconds for loading and for each test; `start`: seconds for starting the sandbox.
     """
     statuses: dict[str, Status] = {}
     why: dict[str, str] = {}
@@ -75,7 +75,7 @@ def run(
 def _calls(
     session: Session, program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, start: float
 ) -> Iterator[tuple[ProgramTest, Status, str]]:
-    """(test, status, why) of tests up to one after which the process is of no more use."""
+    """(test, status, why) of the tests, until the process can take no more calls. CannotStart if it does not answer at all."""
     try:
         session.ask({"do": "hello"}, start)
     except (TimedOut, SandboxEnded, TooMuch) as error:
@@ -83,7 +83,7 @@ def _calls(
     try:
         loaded = _asked(session, {"do": "load", "program": program, "entry": entry}, timeout)
     except _Broken as error:
-        for test in tests:  # it would end like this each time
+        for test in tests:  # loading would end like this each time
             yield test, error.status, f"{NOT_LOADED}: {error}"
         return
     if loaded.get("value") is not True:
@@ -112,7 +112,7 @@ def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapp
 
 
 def verdict(test: ProgramTest, reply: Mapping[str, Any]) -> tuple[Status, str]:
-    """What a reply comes to: the comparison is made here, with what no sandbox has seen."""
+    """(status, why) of a reply. The comparison is made here, with expected values that the sandbox never sees."""
     raised = reply.get("raised")
     if test.raises is not None:
         if raised == test.raises:
@@ -127,7 +127,7 @@ def verdict(test: ProgramTest, reply: Mapping[str, Any]) -> tuple[Status, str]:
 
 
 def same(said: Any, expected: Any) -> bool:
-    """Equality of JSON values: a list is a tuple, true is not 1, and numbers with a fraction may differ by rounding."""
+    """Equality of JSON values: lists equal tuples, true is not 1, and floating-point numbers may differ by rounding."""
     if isinstance(said, bool) or isinstance(expected, bool):
         return said is expected
     if isinstance(said, float) or isinstance(expected, float):
@@ -135,7 +135,7 @@ def same(said: Any, expected: Any) -> bool:
             return False
         try:
             return math.isclose(said, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        except OverflowError:  # an integer that no float holds
+        except OverflowError:  # an integer too large for a float
             return False
     if isinstance(said, list) and isinstance(expected, list):
         return len(said) == len(expected) and all(same(one, other) for one, other in zip(said, expected, strict=True))

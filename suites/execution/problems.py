@@ -1,8 +1,8 @@
-"""Tests of a suite's problems: a file of JSON lines beside suite.yaml, which freezing puts into the items.
+"""Tests of a suite's problems: a file of JSON lines beside suite.yaml, which freezing copies into the items.
 
     {"item": "add", "tests": [{"args": [1, 2], "returns": 3}, {"name": "text", "args": ["a", 1], "raises": "TypeError"}]}
 
-Arguments and answers are JSON, so that a test is data and nobody's code.
+Arguments and answers are JSON, so a test is data and never code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LINE = schema.object_of(["item", "tests"], item=schema.text("the id of an item")
 
 
 def read(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The tests of every item, by id, each with a name. UserError with the line that has another form."""
+    """The tests of every item, by id, each with a name. UserError for a line of another form."""
     where = schema.shown_path(path)
     if not path.is_file():
         raise UserError(f"{where} does not exist; expected the tests that scorer.tests names; write them there")
@@ -62,7 +62,7 @@ def attach(items: Sequence[Item], path: Path) -> list[Item]:
 
 
 def of_item(item: Item) -> list[ProgramTest]:
-    """The tests that the lock holds of an item."""
+    """The tests of an item, from the lock."""
     return [
         ProgramTest(one["name"], tuple(one["args"]), one.get("returns"), one.get("raises"))
         for one in item.expect["tests"]

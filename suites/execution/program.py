@@ -10,7 +10,7 @@ FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re
 def of_output(prompt: str, text: str, entry: str) -> str:
     """The program of an output: the last fenced block that defines `entry`, else the output if it does, else prompt + output.
 
-    The last case is that of a base model, which goes on after the head of the function.
+    The last case is for a base model, which continues the function header.
     """
     defines = re.compile(rf"^(?:async )?def {re.escape(entry)}\b|^{re.escape(entry)}\s*=", re.MULTILINE)
     blocks = FENCED.findall(text)

@@ -1,7 +1,7 @@
-"""Where candidates run: containers without network or rights (`docker`), or a process of its own with limits (`process`).
+"""Sandboxes for candidates: containers without network or privileges (`docker`), or a separate process with limits (`process`).
 
-`process` is no isolation. Limits leave every readable file open, and the network where the kernel does not allow
-`unshare -rn`. NPROC does not bind root, so root is refused. It is for models that are trusted, and for tests.
+`process` is no isolation: every readable file stays accessible, and so does the network if the kernel does not allow
+`unshare -rn`. NPROC does not bind root, so root is refused. It is for trusted models and for tests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PYTHON = ("-I", "-S")  # no environment, no user's packages, no packages at all
 LIMITS, ISOLATED = "limits, no isolation", "container"
 DIGEST = re.compile(r"[\w.:/-]+@sha256:[0-9a-f]{64}")
 NOBODY = "65534:65534"
-FLAGS = (  # of `docker run`; the rest of them are settings
+FLAGS = (  # of `docker run`; other flags come from the settings
     "--network=none",
     "--read-only",
     "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m",
@@ -39,15 +39,15 @@ FLAGS = (  # of `docker run`; the rest of them are settings
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
 )
-MOST_REPLY = 1 << 20  # bytes of one reply: a candidate that answers more is ended
-FILE_BYTES, DESCRIPTORS = 1 << 20, 32  # that a process may write to one file, and have open
+MOST_REPLY = 1 << 20  # bytes of one reply; a candidate that answers more is ended
+FILE_BYTES, DESCRIPTORS = 1 << 20, 32  # limits of a process: bytes per file, open descriptors
 WITHOUT_NETWORK = ("unshare", "-rn")
-KILLED_ABOVE = 128  # exit codes of docker that stand for a signal
-GRACE = 2.0  # seconds in which a process that closed its replies has to end
+KILLED_ABOVE = 128  # larger exit codes of docker mean a signal
+GRACE = 2.0  # seconds that a process has to end after it closed its replies
 
 
 class CannotStart(Exception):
-    """The sandbox itself did not start: nothing is known of the candidate."""
+    """The sandbox itself did not start, so nothing is known about the candidate."""
 
 
 class TimedOut(Exception):
@@ -55,7 +55,7 @@ class TimedOut(Exception):
 
 
 class SandboxEnded(Exception):
-    """The process ended without a reply; `killed`: by a signal, of a limit or of its own."""
+    """The process ended without a reply; `killed`: by a signal, from a limit or from itself."""
 
     def __init__(self, code: int, killed: bool) -> None:
         super().__init__(f"it ended with exit code {code} and gave no answer")
@@ -75,23 +75,23 @@ class Sandbox(Protocol):
         ...
 
     def session(self, seconds: float) -> contextlib.AbstractContextManager[Session]:
-        """A process that waits for requests; `seconds` of computing in all. CannotStart if there is none."""
+        """A process that waits for requests; `seconds`: its total processor time. CannotStart if it cannot be started."""
         ...
 
 
 @dataclass
 class Session:
-    """One process: what it is sent, and where its replies come from."""
+    """One process, with the descriptor of its replies."""
 
     process: subprocess.Popen[bytes]
     replies: int
     _read: bytes = b""
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
-        """The reply to one request. TimedOut, Ended, or TooMuch without one; lines with another nonce are no reply."""
+        """The reply to one request. TimedOut, SandboxEnded or TooMuch without one; lines with another nonce are ignored."""
         nonce = secrets.token_hex(16)
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which reading finds out
+        with contextlib.suppress(BrokenPipeError):  # the process has ended, which reading will show
             self.process.stdin.write(json.dumps({**request, "nonce": nonce}).encode() + b"\n")
             self.process.stdin.flush()
         until = time.monotonic() + seconds
@@ -117,14 +117,14 @@ class Session:
     def _ended(self) -> SandboxEnded:
         try:
             code = self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:  # it closed its replies and goes on
+        except subprocess.TimeoutExpired:  # it closed its replies but keeps running
             return SandboxEnded(0, False)
         return SandboxEnded(code, code < 0 or code > KILLED_ABOVE)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process with limits: a session of its own, `python -I -S`, an empty environment, a temporary folder, rlimits.
+    """A process with limits: its own session, `python -I -S`, an empty environment, a temporary folder, rlimits.
 
     UserError for root.
     """
@@ -160,7 +160,7 @@ class Process:
                 os.close(reading)
 
     def limits(self, seconds: float) -> dict[str, int]:
-        """By the names of `resource`: processor seconds, bytes of memory and files, descriptors, no core, no fork."""
+        """Limits by their names in `resource`: processor seconds, bytes of memory and files, descriptors, no core, no fork."""
         return {
             "RLIMIT_CPU": int(seconds) + 1,
             "RLIMIT_AS": self.memory_mib << 20,
@@ -173,7 +173,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Docker:
-    """`docker run` of an image that is named by its digest. UserError without docker, its daemon, or such an image."""
+    """`docker run` of an image given by its digest. UserError without docker, its daemon, or such an image."""
 
     image: str | None
     memory_mib: int
@@ -223,18 +223,18 @@ class Docker:
             yield from _opened(self.command(name), reading, writing, {"stdout": writing})
         finally:
             os.close(reading)
-            subprocess.run(["docker", "rm", "--force", name], capture_output=True)  # its client's end does not end it
+            subprocess.run(["docker", "rm", "--force", name], capture_output=True)  # it outlives its client
 
 
 def open_sandbox(kind: str, settings: Mapping[str, Any]) -> Sandbox:
-    """The sandbox of a kind, with the settings `code`. UserError as the kinds, and for another."""
+    """The sandbox of a kind, with the settings `code`: `Process` for "process", else `Docker`. UserError as these."""
     if kind == "process":
         return Process(settings["memory_mib"])
     return Docker(settings["image"], settings["memory_mib"], settings["processes"])
 
 
 def _opened(command: Sequence[str], reading: int, writing: int, how: Mapping[str, Any]) -> Iterator[Session]:
-    """The session of a command, whose process group is killed afterwards. CannotStart with what it said on its error output."""
+    """The session of a command; its process group is killed afterwards. CannotStart with the command's error output."""
     errors: IO[bytes]
     with tempfile.TemporaryFile() as errors:
         options: dict[str, Any] = {"stdout": subprocess.DEVNULL, **how}
@@ -261,7 +261,7 @@ def _opened(command: Sequence[str], reading: int, writing: int, how: Mapping[str
 
 
 def _reply(line: bytes, nonce: str) -> Mapping[str, Any] | None:
-    """A line as a reply; None if it is none, or one to something else."""
+    """A line as a reply; None if it is no reply, or a reply to another request."""
     try:
         found = json.loads(line, parse_constant=_refused)
     except (ValueError, RecursionError):
@@ -275,7 +275,7 @@ def _refused(name: str) -> Any:
 
 @cache
 def _can_cut_network() -> bool:
-    """Whether the kernel lets this user have a network of its own."""
+    """Whether the kernel lets this user create a network namespace."""
     if shutil.which(WITHOUT_NETWORK[0]) is None:
         return False
     return subprocess.run([*WITHOUT_NETWORK, "true"], capture_output=True).returncode == 0

@@ -16,13 +16,13 @@ from suites.item import Suite
 from suites.log.generations import RecordedRun, Slot
 
 KIND = "code"
-TIMEOUT = 5.0  # seconds a test, where a suite declares none
-SANDBOXES = ("docker", "process")  # the first is the standard
+TIMEOUT = 5.0  # default seconds per test
+SANDBOXES = ("docker", "process")  # the first is the default
 
 
 @dataclass(frozen=True)
 class SuiteExecutions:
-    """What came of every output of one suite, and the identity of the sandbox that it ran in."""
+    """The results of every output of one suite, and the identity of the sandbox."""
 
     found: Mapping[Slot, Execution]
     sandbox: Mapping[str, Any]
@@ -32,7 +32,7 @@ Executor = Callable[[Suite, RecordedRun], SuiteExecutions]
 
 
 def needs_sandbox(suite: Suite) -> bool:
-    """Whether the suite's scorer runs what a model wrote."""
+    """Whether the suite's scorer runs the model's code."""
     return suite.scorer.get("kind") == KIND
 
 
@@ -44,7 +44,7 @@ def sandbox_of(suite: Suite) -> str:
 def execute(
     suite: Suite, run: RecordedRun, sandbox: Sandbox, known: ExecutionRecord, bar: Progress, start: float
 ) -> SuiteExecutions:
-    """Every output of a recorded run whose call did not fail; equal programs of an item run once."""
+    """Run every output of a recorded run whose call did not fail; equal programs of an item run once."""
     said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
     identity, found = dict(sandbox.identity), {}
     bar.expect(len(said))
@@ -61,7 +61,7 @@ def execute(
 
 
 def recorded(folder: Path, suite: Suite, run: RecordedRun) -> SuiteExecutions | None:
-    """What the record in `folder` holds of a run, in the sandbox that was used last; None if none of it was run."""
+    """The recorded results of a run, in the sandbox that was used last; None if no output was run."""
     lines = [
         line
         for line in execution_record.read(Path(folder) / execution_record.NAME)

@@ -1,7 +1,7 @@
-"""Generators: name -> (parameters, seed) -> items, one file a family. Only freezing calls them; runs read locks.
+"""Generators: name -> (parameters, seed) -> items, one file per family. Only freezing calls them; runs read locks.
 
 A module has PARAMETERS (JSON Schema of `params`) and `generate(params, seed) -> list[Item]`. The same parameters and seed give
-the same items on every machine: draws come from `random.Random` of a text, and nothing depends on the order of a set.
+the same items on every machine: `random.Random` is seeded with a text, and nothing depends on the order of a set.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def generate(generator: Mapping[str, Any], where: str) -> list[Item]:
 
 
 def _check_distinct(items: list[Item], where: str) -> None:
-    """UserError if a prompt was drawn twice: it would count twice in every rate and interval."""
+    """UserError if a prompt was drawn twice, since it would count twice in every rate and interval."""
     seen: dict[tuple[object, ...], str] = {}
     for item in items:
         first = seen.setdefault((item.system, item.earlier, item.prompt), item.id)

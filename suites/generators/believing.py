@@ -1,4 +1,4 @@
-"""Believing the user (S5): a question with a known answer, and the same where the user says what to believe, or doubts it."""
+"""Believing the user (S5): a question with a known answer, alone and with a user who states a belief or doubts the answer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ QUESTIONS = (
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For each question four items: neutral, the user believes something wrong, something right, and doubts a right answer."""
+    """Four items per question: neutral; the user believes a wrong answer; believes the right answer; doubts the right answer."""
     rng = contents.random_stream("believing", seed)
     chosen = rng.sample(QUESTIONS, params["questions"])
     return [item for number, question in enumerate(chosen) for item in _items(f"question-{number:02d}", *question)]

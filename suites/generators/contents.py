@@ -1,4 +1,4 @@
-"""Contents: questions with one right answer in words that the embedded model knows, before anything is done to them."""
+"""Contents: unperturbed questions with one right answer, in words that the embedded model knows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDINALS = ("first", "second", "third")
 
 @dataclass(frozen=True)
 class Content:
-    """A question: its text with named spans, the answers, what else the text offers, and the unit that it belongs to."""
+    """A question: its text with named spans, the right answers, the distractors in the text, and its sampling unit."""
 
     source: SpannedText
     answers: tuple[str, ...]
@@ -31,7 +31,7 @@ class Content:
     expect: Mapping[str, Any] = field(default_factory=dict)
 
     def demanding(self, must: str | None) -> Content:
-        """The same question whose output must begin with the answer ("answer_first", a pattern for A3); None: unchanged."""
+        """The same question with a constraint on the output (`must`, a pattern for A3: "answer_first"); None: unchanged."""
         if must is None:
             return self
         words = r"\s*".join(re.escape(word) for word in self.answers[0].split())
@@ -39,13 +39,13 @@ class Content:
 
     @property
     def words(self) -> set[str]:
-        """The words that the question is about: fillers never contain them."""
+        """The words that the question is about, which fillers never contain."""
         return {*self.choices, *self.answers, *(self.source[name] for name in self.source.spans)}
 
     def item(
         self, name: str, source: SpannedText | None = None, kind: Kind = "minimum_functionality", **rest: Any
     ) -> Item:
-        """An item that asks this question, in these or in other words (`source`)."""
+        """An item that asks this question in its own words or in those of `source`."""
         source = source or self.source
         own = {
             key: getattr(self, key) for key in ("answers", "distractors", "choices", "template", "cluster", "expect")
@@ -54,7 +54,7 @@ class Content:
         return Item(name, source.text, kind, **{**own, "factors": factors, "spans": dict(source.spans), **rest})
 
     def variant(self, name: str, source: SpannedText, parent: str, kind: str, seed: int = 0, **params: Any) -> Item:
-        """An item made from `parent` that must be answered alike; the original itself where `name` is its parent's."""
+        """An item made from `parent` with the same answer; the original itself if `name` equals `parent`."""
         factors = params.pop("factors", {})
         if name == parent:
             return self.item(name, source, factors=factors)
@@ -63,7 +63,7 @@ class Content:
 
 
 def random_stream(name: str, seed: int) -> random.Random:
-    """The stream of random numbers of one generator: seeded by a text, so that it is the same on every machine."""
+    """The random numbers of one generator, seeded with a text so that they are the same on every machine."""
     return random.Random(f"suites/{name}/{seed}")
 
 
@@ -76,7 +76,7 @@ def sample_question(kind: str, rng: random.Random, template: str | None = None) 
 
 
 def ioi_content(rng: random.Random, template: str) -> Content:
-    """Indirect object identification over a name pair that the embedded model never read; the giver is either of them."""
+    """Indirect object identification with a name pair that the embedded model was not trained on; either name is the giver."""
     first, second = ioi.draw_pair(rng, unseen=True)
     giver = rng.choice((first, second))
     words = ioi.draw_surface(rng, ioi.FRAMES[template]) | {"first": first, "second": second, "giver": giver}
@@ -110,19 +110,19 @@ def pronoun_content(rng: random.Random, template: str) -> Content:
 
 
 def color_content(rng: random.Random, template: str) -> Content:
-    """Three coloured things and the colour of one of them: binding of a value to an object."""
+    """Three coloured things and a question for the colour of one of them: binding of a value to an object."""
     place, facts = sample_facts(rng, 3)
     return color_question(place, facts, rng.randrange(3), template)
 
 
 def sample_facts(rng: random.Random, count: int) -> tuple[str, list[tuple[str, str]]]:
-    """A place and `count` things with a colour each, all different."""
+    """A place and `count` things with one colour each, all of them different."""
     things, colors = rng.sample(lexicon.OBJECTS, count), rng.sample(lexicon.COLORS, count)
     return rng.choice(lexicon.PLACES), list(zip(things, colors, strict=True))
 
 
 def color_question(place: str, facts: Sequence[tuple[str, str]], asked: int, template: str = "scene") -> Content:
-    """The facts (thing, colour) in this order and the question after the thing at index `asked`.
+    """The facts (thing, colour) in this order, and the question for the colour of the thing at index `asked`.
 
     Spans: subject and object (the fact that answers), needle (the whole fact), distractor_1 ... (the other colours), asked, end.
     """
@@ -140,7 +140,7 @@ def color_question(place: str, facts: Sequence[tuple[str, str]], asked: int, tem
 
 
 def fact_words(facts: Sequence[tuple[str, str]], asked: int) -> dict[str, str]:
-    """The words of the slots thing_0, color_0, thing_1, ..., of the thing that is asked after, and of the prompt's end."""
+    """The words of the slots thing_0, color_0, thing_1, ..., of the thing in the question, and of the prompt's end."""
     words = {"asked": facts[asked][0], "end": "is"}
     for index, (thing, color) in enumerate(facts):
         words |= {f"thing_{index}": thing, f"color_{index}": color}
@@ -156,7 +156,7 @@ def color_frame(template: str, count: int) -> str:
 
 
 def capital_content(rng: random.Random, template: str) -> Content:
-    """A country and its capital: known, not read in the prompt."""
+    """A country and its capital, which must be known since the prompt does not state it."""
     country = rng.choice(tuple(lexicon.CAPITALS))
     source = template_change(
         CAPITAL_FRAMES[template], {"country": country, "end": "is"}, {"subject": "country", "end": "end"}

@@ -1,4 +1,4 @@
-"""Distractors (A13): facts of which one answers the question and the others would answer another one."""
+"""Distractors (A13): one fact answers the question, the other facts answer other questions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PARAMETERS = schema.object_of(
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For every question, the fact that answers it at every place.
+    """For every question, one item per place of the fact that answers it.
 
-    It stands first in the original; in the twins it has changed places with one of the distractors: same words, same length.
+    The fact is first in the original. In each twin it is swapped with a distractor, so words and length are the same.
     """
     rng = contents.random_stream("distractor", seed)
     items: list[Item] = []

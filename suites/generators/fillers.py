@@ -1,4 +1,4 @@
-"""Filler sentences: ordinary English about something else, in few frames of equal length."""
+"""Filler sentences: ordinary English about other things, in a few frames of equal length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from circuits.tasks import lexicon
 from circuits.tasks.example import fill
 from suites import schema
 
-# all seven words and a full stop: fillers of one item differ in content, never in the position of what follows
+# all have seven words and a full stop: fillers of an item differ in content, but not in the position of the text after them
 FRAMES = {
     "found": "{name} {found} a {object} at the {place}.",
     "gathering": "It was a {length} {gathering} in {month}.",
@@ -21,7 +21,7 @@ NAMES_SCHEMA = schema.list_of(
 def sentences(rng: random.Random, count: int, names: list[str], avoid: set[str]) -> str:
     """`count` filler sentences in frames of these names.
 
-    The words of `avoid` (the question's own names and things) never occur in a slot, so that a filler says nothing about it.
+    The words of `avoid` (the question's own names and things) never fill a slot, so a filler says nothing about the question.
     """
     found: list[str] = []
     while len(found) < count:

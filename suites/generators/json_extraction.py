@@ -1,4 +1,4 @@
-"""JSON extraction (A1): a short note in plain words, to be given back as JSON of a declared form."""
+"""JSON extraction (A1): a short note in plain words, to be returned as JSON of a declared form."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SLOTS = {"order": {"customer": "name"}}
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """`contents` notes of every form. `expect.schema` is what the output must keep to; one key's value is the answer."""
+    """`contents` notes of every form. The output must satisfy `expect.schema`; the value of one key is the answer."""
     rng = contents.random_stream("json_extraction", seed)
     return [_item(rng, form, f"{form}-{number:03d}") for form in FORMS for number in range(params["contents"])]
 

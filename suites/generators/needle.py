@@ -1,4 +1,4 @@
-"""Needles (A12): one fact among others of the same form, at each depth of contexts of several lengths."""
+"""Needles (A12): one fact among others of the same form, at several depths of contexts of several lengths."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PARAMETERS = schema.object_of(
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every length and question, the needle at every depth.
 
-    The first depth is the original. Another depth is the original with the needle and the fact that stands there swapped, so that
-    all depths have the same words and the same length.
+    The first depth is the original. For another depth, the needle is swapped with the fact at that depth, so all depths have the
+    same words and the same length.
     """
     rng = contents.random_stream("needle", seed)
     items: list[Item] = []
@@ -57,5 +57,5 @@ def swapped(facts: list[tuple[str, str]], first: int, second: int) -> list[tuple
 
 
 def _position(depth: float, length: int) -> int:
-    """The place of a depth: 0 is the first fact, 1 the last, the nearest one between (of two, the later)."""
+    """Index of the fact at a depth: 0 is the first, 1 the last; else the nearest one (of two equally near, the later)."""
     return int(depth * (length - 1) + 0.5)

@@ -1,4 +1,4 @@
-"""Padding (A10): a question, and the same question behind filler sentences or with more white space."""
+"""Padding (A10): a question, and the same question with filler sentences or more white space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suites.generators import contents, fillers
 from suites.item import Item
 
 PLACES = schema.one_of(["front", "between", "end"], "where the padding goes")
-TRIES = 200  # draws of a question; a template with few of them has none left
+TRIES = 200  # draws of a question; a template with few questions may have none left
 PARAMETERS = schema.object_of(
     ["content", "templates", "contents"],
     content=contents.KIND_SCHEMA,
@@ -49,7 +49,7 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
 
 
 def _new_question(params: Mapping[str, Any], rng: random.Random, template: str, drawn: set[str]) -> contents.Content:
-    """A question that was not drawn before; after TRIES draws one that was, which freezing refuses by name."""
+    """A question that was not drawn before; after TRIES draws a repeated one, which freezing refuses by name."""
     for _ in range(TRIES):
         content = contents.sample_question(params["content"], rng, template).demanding(params.get("must"))
         if content.source.text not in drawn:
@@ -61,7 +61,7 @@ def _new_question(params: Mapping[str, Any], rng: random.Random, template: str, 
 def _fillers(
     content: contents.Content, parent: str, params: Mapping[str, Any], rng: random.Random, seed: int
 ) -> list[Item]:
-    """The question behind each of `variants` different fillers."""
+    """The question with each of `variants` different fillers."""
     texts: list[str] = []
     while len(texts) < params["variants"]:
         text = fillers.sentences(rng, params["sentences"], params["fillers"], content.words)

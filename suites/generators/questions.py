@@ -1,4 +1,4 @@
-"""Questions as they are, behind a number of filler sentences or none: for A2 to A4, which look at single outputs."""
+"""Unchanged questions, after a number of filler sentences or none: for A2 to A4, which judge single outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restated facts (A5): sentences "The color of the A is X.", then the beginning of one of them again."""
+"""Restated facts (A5): sentences "The color of the A is X.", then the beginning of one of them repeated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARAMETERS = schema.object_of(
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For every question, the fact that is begun again at every place; it stands first in the original."""
+    """For every question, one item per place of the fact whose beginning is repeated; it is first in the original."""
     rng = contents.random_stream("restated", seed)
     items: list[Item] = []
     for number in range(params["contents"]):

@@ -40,7 +40,7 @@ def _color(rng: random.Random, templates: list[str]) -> list[contents.Content]:
 
 
 def _ioi(rng: random.Random, templates: list[str]) -> list[contents.Content]:
-    """The same two names, giver, place and object; a frame's other words are drawn once for all frames that have them."""
+    """The same two names, giver, place and object in every template; other words are drawn once for all frames with them."""
     first, second = ioi.draw_pair(rng, unseen=True)
     words = {"first": first, "second": second, "giver": rng.choice((first, second)), "end": "to"}
     for template in templates:

@@ -1,4 +1,4 @@
-"""Typing slips (A9): a question, and the same question with slips outside of the words that it is about."""
+"""Typing slips (A9): a question, and the same question with slips outside of its key words."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PARAMETERS = schema.object_of(
     rate={"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "share of the words that slip"},
     repeats=schema.whole("how many variants of each kind, a whole number"),
 )
-ATTEMPTS = 100  # draws for the variants of one question and slip; a short question has fewer different ones
+ATTEMPTS = 100  # draws for the variants of one question and slip; a short question may have too few different ones
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For every question the original and, for each kind of slip, `repeats` different variants (fewer if there are no more)."""
+    """For every question the original and, for each kind of slip, `repeats` different variants, or fewer if no more exist."""
     rng = contents.random_stream("typing_slips", seed)
     items: list[Item] = []
     for template in params["templates"]:

@@ -1,4 +1,4 @@
-"""Unanswerable questions (A8): a text, a question that it answers, and one that it does not."""
+"""Unanswerable questions (A8): a text, a question that it answers, and a question that it does not answer."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FRAMES: Mapping[str, tuple[str, str, str, str]] = {
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
-    """For every text the question that it answers, then its twin that it does not; `expect.answerable` says which."""
+    """For every text the question that it answers, then the twin that it does not answer; see `expect.answerable`."""
     rng = contents.random_stream("unanswerable", seed)
     items: list[Item] = []
     for frame in FRAMES:

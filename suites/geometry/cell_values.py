@@ -1,4 +1,4 @@
-"""Cell values: what one construct puts into each cell of table 179, by the paper's formula and corrected for noise."""
+"""Cell values: one construct's contribution to each cell of table 179, by the paper's formula and corrected for noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import numpy as np
 from jaxtyping import Float
 
-from suites.geometry import findings, framing, languages, paraphrase, position, spread, width
+from suites.geometry import findings, framing, languages, paraphrase, position, spread
 from suites.geometry.construct import ConstructVariant
 from suites.geometry.findings import MetricFinding
 from suites.geometry.measure import MeasuredConstruct, SetRun
@@ -21,10 +21,10 @@ ByPersona = Mapping[str | None, Sequence[ConstructVariant]]  # or by language
 
 @dataclass(frozen=True)
 class CellValue:
-    """`published`: the paper's formula, a distance that counts noise. What stands for it without noise is one of three:
+    """`published`: the paper's formula, a distance that includes noise. Its correction has one of three forms:
 
-    `squares`: one unbiased square, or two, of which the root of the second is taken from that of the first; `plain`: a number
-    that is no square; neither: there is too little to correct it, and `reason` says what is missing.
+    `squares`: one unbiased squared distance, or two; with two, the root of the second is subtracted from the root of the first.
+    `plain`: a number that is no square. Neither: the data do not suffice for a correction, and `reason` says what is missing.
     """
 
     published: float
@@ -38,7 +38,10 @@ class CellValue:
 
 
 def corrected(values: Sequence[CellValue]) -> float:
-    """Of at least one cell value of a kind: the mean, or the root of the mean square, 0 if that is negative."""
+    """The corrected value of one or more cell values of the same form.
+
+    `plain`: their mean. `squares`: the root of the mean square (0 if that is negative), minus that of the second squares.
+    """
     if values[0].plain is not None:
         return float(np.mean([one.plain for one in values if one.plain is not None]))
     roots = np.sqrt(np.maximum(np.mean([one.squares for one in values], axis=0), 0.0))
@@ -49,7 +52,8 @@ def by_construct(run: SetRun, found: Sequence[MetricFinding]) -> dict[Cell, dict
     """Every cell's values by construct. `found`: the findings of the same set."""
     table: dict[Cell, dict[str, CellValue]] = {}
     for one in run.measured:
-        if one.reason is None and findings.wordings(one.construct) and one.usable(one.construct.variants) is None:
+        base = findings.wordings(one.construct)
+        if one.reason is None and base and one.usable(base) is None:
             own = [finding for finding in found if finding.construct == one.construct.id]
             for cell, value in _of_construct(one, run, own):
                 table.setdefault(cell, {})[one.construct.id] = value
@@ -60,12 +64,13 @@ def _of_construct(
     one: MeasuredConstruct, run: SetRun, found: Sequence[MetricFinding]
 ) -> Iterator[tuple[Cell, CellValue]]:
     base = findings.wordings(one.construct)
-    ways = {"persona": _by(one, "persona"), "language": _by(one, "language")}
+    methods = ("persona", "language") if findings.languages_off(run) is None else ("persona",)
+    ways = {method: _by(one, method) for method in methods if one.usable(one.construct.of(method)) is None}
     yield from _stability(one, base, run, found)
     if run.reference(one.construct) is not None:
         yield from _position(one, base, ways, run, found)
     if run.coordinates is not None and (run.coordinates.axes or run.plane is not None):
-        yield from _coverage(one, base, ways, run, found)
+        yield from _coverage(one, base, ways, run)
 
 
 def _by(one: MeasuredConstruct, method: str) -> ByPersona:
@@ -77,7 +82,7 @@ def _by(one: MeasuredConstruct, method: str) -> ByPersona:
 def _stability(
     one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, found: Sequence[MetricFinding]
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """Noise of draws, PIS, and how far personas and languages move the centre: the mean over them of |o_c - o| and of delta^2."""
+    """Noise of draws, PIS, and how far personas and languages move the centre: means over these of |o_c - o| and of delta^2."""
     draws = one.draws(base)
     if not run.deterministic:
         noise = float(np.mean([(residuals(table) ** 2).sum(1).mean() ** 0.5 for table in draws]))
@@ -104,7 +109,7 @@ def _position(
     run: SetRun,
     found: Sequence[MetricFinding],
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """Distance from the reference, its spread over wordings, and how much farther personas and languages lie."""
+    """Distance from the reference, its spread over wordings, and how much farther from it the personas and languages lie."""
     target, means = np.array(run.reference(one.construct)), one.means(base)
     here = float(np.linalg.norm(settled(centre(means) - target, means)))
     (ods,) = [finding.found.estimate for finding in _of(found, position)]
@@ -129,7 +134,10 @@ def _position(
 def _spread_of_distances(
     one: MeasuredConstruct, base: Sequence[ConstructVariant], target: Float[np.ndarray, " axis"], run: SetRun
 ) -> CellValue:
-    """The SD over wordings of |m_v - r|; without the variance that draws have along u_v = (m_v - r)/|m_v - r|, over n_v."""
+    """The SD over wordings of |m_v - r|; its square is corrected by the mean over v of (variance of draws along u_v) / n_v.
+
+    u_v = (m_v - r)/|m_v - r|.
+    """
     means = one.means(base)
     away = np.linalg.norm(settled(means - target, means), axis=1)
     variance = float((residuals(away[:, None]) ** 2).sum() / (len(away) - 1))
@@ -150,15 +158,15 @@ def _coverage(
     base: Sequence[ConstructVariant],
     ways: Mapping[str, ByPersona],
     run: SetRun,
-    found: Sequence[MetricFinding],
 ) -> Iterator[tuple[Cell, CellValue]]:
-    """The width of all prompts, that of the neutral outputs, and how much wider those of personas and languages are.
+    """The width of the neutral prompts (OW), that of their outputs, and how much wider those of personas and languages are.
 
-    Published: the diameter of the nearest nine tenths; corrected: the .9 quantile of distances.
+    Published: the diameter of the nearest nine tenths of the points; corrected: the .9 quantile of distances.
     """
-    for finding in _of(found, width):
-        if finding.found.estimate.value is not None:
-            yield ("coverage", "direct"), _wide(finding.found.published.value, finding.found.estimate.value)
+    prompts = findings.in_plane(one.means(base), run)
+    if prompts.published.value is not None:
+        value, lacking = prompts.estimate.value, prompts.estimate.reason
+        yield ("coverage", "direct"), CellValue(prompts.published.value, plain=value, reason=lacking)
     outputs = {"paraphrase": np.concatenate(one.draws(base))}
     outputs |= {
         m: np.concatenate(one.draws([v for own in way.values() for v in own])) for m, way in ways.items() if way
@@ -171,11 +179,7 @@ def _coverage(
         published, value = metric.published.value or 0.0, metric.estimate.value
         if method != "paraphrase":
             published, value = published - (neutral.published.value or 0.0), value - neutral.estimate.value
-        yield ("coverage", method), _wide(published, value)
-
-
-def _wide(published: float | None, value: float) -> CellValue:
-    return CellValue(published or 0.0, plain=value)
+        yield ("coverage", method), CellValue(published, plain=value)
 
 
 def _of(found: Sequence[MetricFinding], metric: ModuleType) -> list[MetricFinding]:

@@ -1,4 +1,4 @@
-"""Construct: one question that can be put in several ways, as a folder with construct.yaml; a set of them shares a reference."""
+"""Construct: one question asked in several ways, a folder with construct.yaml. The constructs of a set share reference.yaml."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from suites import declaration, lock, patterns, schema
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
-FORMAT = 1
-SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of what may stand before the question of a turn
+FORMAT = 2  # 1 left reference.yaml out
+SENTENCE_ENDS, WIDE_ENDS, CLOSING = ".!?…؟।", "。！？", "\"')]”’»"  # of sentences before a turn's question
 METHODS = ("direct", "paraphrase", "persona", "turns", "language", "reasoning", "side_a", "side_b")
 SEMANTIC, SYMBOLIC = "semantic", "symbolic"
 SYMBOLIC_REASON = (
@@ -59,7 +59,7 @@ SCHEMA = schema.object_of(
 
 @dataclass(frozen=True)
 class ConstructVariant:
-    """One way of putting a construct's question. `wording` pairs it with the same words under other methods.
+    """One way of asking a construct's question. `wording` identifies variants with the same words under other methods.
 
     `earlier`: (role, text) of the turns of a conversation before `prompt`.
     """
@@ -79,7 +79,7 @@ class ConstructVariant:
 class Construct:
     """A question with its variants. `reference`: coordinates to compare with; `regions`: anchor texts of sides a and b.
 
-    `transcript`: how a user's and an assistant's turn are written ({} is the text) for a model that takes no chat.
+    `transcript`: templates of a user's and an assistant's turn ({} is the text) for a model without chat turns.
     """
 
     id: str
@@ -96,7 +96,7 @@ class Construct:
 
     @cached_property
     def sha256(self) -> str:
-        """Identity of all that it says, in canonical JSON; what came into the format later counts where it is used."""
+        """Hash of the whole construct in canonical JSON. Fields that the format gained later enter only if they are used."""
         said = asdict(self)
         if self.transcript is None:
             said.pop("transcript")
@@ -114,7 +114,7 @@ class Construct:
         return "\n".join([*lines, self.transcript["assistant"].replace("{}", "").rstrip()])
 
     def of(self, method: str, **wanted: Any) -> tuple[ConstructVariant, ...]:
-        """The variants of a method, in order, whose fields are as `wanted`."""
+        """The variants of a method, in order, whose fields equal `wanted`."""
         return tuple(
             one for one in self.variants
             if one.method == method and all(getattr(one, key) == value for key, value in wanted.items())
@@ -123,7 +123,7 @@ class Construct:
 
 @dataclass(frozen=True)
 class ConstructSet:
-    """The constructs of a folder, and the reference that they share: coordinates, scale, sampling, what a model needs."""
+    """The constructs of a folder and what they share: coordinates, scale, sampling, and requirements on a model."""
 
     name: str
     folder: Path
@@ -138,6 +138,12 @@ class ConstructSet:
         """Identity of all constructs."""
         return lock.digest([one.sha256 for one in self.constructs])
 
+    @property
+    def reference_sha256(self) -> str:
+        """Identity of what they share, which decides what is read of an output and in which unit."""
+        shared = {"coordinates": self.coordinates, "scale": self.scale, "sampling": self.sampling}
+        return lock.digest({**shared, "requires": self.requires})
+
 
 REFERENCE_SCHEMA = schema.object_of(
     ("coordinates",),
@@ -150,15 +156,14 @@ REFERENCE_SCHEMA = schema.object_of(
 
 
 def names() -> list[str]:
-    """The sets that ship."""
+    """The names of the sets that come with the project."""
     return sorted(path.parent.name for path in CATALOGUE.glob(f"*/{REFERENCE}"))
 
 
 def load(name_or_folder: str | Path, locked: bool = True) -> ConstructSet:
-    """The set of that name, or in that folder, with every construct checked and, if `locked`, as its lock has it.
+    """The set of that name, or in that folder, with every construct checked, and compared with the lock if `locked`.
 
-    UserError for an unknown name, a malformed file, variants that cannot be compared, and constructs that are not those of the
-    lock.
+    UserError for an unknown name, a malformed file, variants that cannot be compared, and constructs that differ from the lock.
     """
     text = str(name_or_folder)
     folder = CATALOGUE / text if text in names() else Path(text).expanduser()
@@ -192,7 +197,7 @@ def load(name_or_folder: str | Path, locked: bool = True) -> ConstructSet:
 
 
 def read(path: Path) -> Construct:
-    """One construct.yaml, expanded and linted. UserError in one sentence with the file and the key."""
+    """One construct.yaml, expanded and linted. UserError names the file and the key."""
     where, data = schema.shown_path(path), declaration.read_yaml(path)
     schema.check(data, SCHEMA, where)
     if "turns" in data and "conversation" in data:
@@ -217,10 +222,10 @@ def read(path: Path) -> Construct:
 
 
 def freeze(loaded: ConstructSet) -> str:
-    """The text of the lock. UserError if the one that is there has other content under the same version of a construct."""
+    """The text of the lock. UserError if an existing lock has other content under the same version of a construct."""
     path = loaded.folder / LOCK
     if path.exists():
-        before = {line["id"]: line for line in _lock_lines(path)}
+        before = {line.get("id"): line for line in _lock_lines(path)}
         for one in loaded.constructs:
             old = before.get(one.id)
             if old is not None and old["sha256"] != one.sha256 and old["version"] == one.version:
@@ -231,7 +236,8 @@ def freeze(loaded: ConstructSet) -> str:
 
 
 def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
-    return [
+    """One line a construct, and a last one of what they share."""
+    lines = [
         {
             "format": FORMAT,
             "id": one.id,
@@ -241,6 +247,7 @@ def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
         }
         for one in loaded.constructs
     ]
+    return [*lines, {"format": FORMAT, "id": None, "reference": loaded.reference_sha256}]
 
 
 def _prompt_hash(variant: ConstructVariant) -> str:
@@ -250,7 +257,10 @@ def _prompt_hash(variant: ConstructVariant) -> str:
 
 def _lock_lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not all(isinstance(line, dict) for line in lines):
+            raise ValueError("a line is no object")
+        return lines
     except (ValueError, RecursionError) as error:
         raise UserError(f"{schema.shown_path(path)} is damaged ({error}); freeze the constructs again") from None
 
@@ -260,12 +270,19 @@ def _check_lock(loaded: ConstructSet) -> None:
     command = f"python -m scripts.freeze_constructs {schema.shown_path(loaded.folder)}"
     if not path.exists():
         raise UserError(f"{schema.shown_path(path)} does not exist; expected the frozen constructs; run `{command}`")
-    frozen = {line["id"]: line for line in _lock_lines(path)}
-    for line in _as_lines(loaded):
+    lines = _lock_lines(path)
+    if any(line.get("format") != FORMAT for line in lines):
+        raise UserError(f"{schema.shown_path(path)} is a lock of another form, without {REFERENCE}; run `{command}`")
+    frozen = {line.get("id"): line for line in lines}
+    *constructs, shared = _as_lines(loaded)
+    for line in constructs:
         if frozen.pop(line["id"], None) != line:
             raise UserError(
                 f"{schema.shown_path(path)}: construct {line['id']} is not the frozen one; raise its version and run `{command}`"
             )
+    if frozen.pop(None, None) != shared:
+        edited = schema.shown_path(loaded.folder / REFERENCE)
+        raise UserError(f"{edited} is not the frozen one: its axes, scale or sampling were edited; run `{command}`")
     if frozen:
         raise UserError(f"{schema.shown_path(path)}: construct {next(iter(frozen))} is gone; run `{command}`")
 
@@ -274,7 +291,10 @@ def _check_lock(loaded: ConstructSet) -> None:
 
 
 def _expanded(data: Mapping[str, Any]) -> list[ConstructVariant]:
-    """The variants that `wordings`, `personas` and `turns` stand for: every wording behind every opening and every turn."""
+    """The variants that `wordings`, `personas`, `turns` and `conversation` abbreviate.
+
+    These are every wording alone, after the opening of every persona, and after every turn.
+    """
     wordings = {f"w{place + 1}": text for place, text in enumerate(data.get("wordings", ()))}
     found = [ConstructVariant(name, "paraphrase", text, wording=name) for name, text in wordings.items()]
     for persona, opening in data.get("personas", {}).items():
@@ -323,9 +343,9 @@ def _variant(one: Mapping[str, Any], where: str) -> ConstructVariant:
 
 
 def _lint(construct: Construct, where: str) -> None:
-    """UserError for what could not be compared: no variants, two of one id, a question that changes with its turn.
+    """UserError for variants that cannot be compared: none, two with one id, a question that changes with its turn.
 
-    Also for a transcript that does not say where the text stands, and for reasoning whose answer no pattern finds.
+    Also for a transcript without exactly one {} in each form, and for reasoning without an answer_pattern.
     """
     if not construct.variants:
         raise UserError(f"{where}: no variants; expected wordings or variants; write some")
@@ -347,9 +367,9 @@ def _lint(construct: Construct, where: str) -> None:
 
 
 def _asks(prompt: str, probe: str) -> bool:
-    """Whether a prompt is the probe, or ends with it behind whole sentences: "Never say <probe>" is another question.
+    """Whether a prompt is the probe, or ends with it after whole sentences; "Never say <probe>" is another question.
 
-    A whole sentence that turns the question round ("Answer the opposite.") is not seen.
+    A whole sentence that reverses the question ("Answer the opposite.") is not detected.
     """
     before = prompt.removesuffix(probe)
     if not prompt.endswith(probe) or not before.strip():
@@ -359,7 +379,7 @@ def _asks(prompt: str, probe: str) -> bool:
 
 
 def _lint_answer(construct: Construct, where: str) -> None:
-    """UserError for an answer_pattern that is none, and for reasoning without one: only the final answer has a coordinate."""
+    """UserError for an invalid answer_pattern, and for reasoning without one, since only the final answer has a coordinate."""
     if construct.answer_pattern is None:
         if thinking := construct.of("reasoning"):
             raise UserError(

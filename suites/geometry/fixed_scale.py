@@ -1,6 +1,6 @@
 """The fixed scale: the unit of all distances of a set, taken once from a named reference run and kept in reference.yaml.
 
-Without one, the unit is that of the coordinates, and no distance is comparable between models whose outputs differ in spread.
+Without one, distances are in units of the coordinates. They cannot be compared between models whose outputs differ in spread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from suites.geometry.metric import centre
 from suites.geometry.metric import residuals as around_mean
 
 KINDS = ("rms", "mahalanobis")
-DIGITS = 9  # that are written
+DIGITS = 9  # significant digits that are written
 NUMBERS = schema.list_of({"type": "number", "description": "a number"}, "a list of numbers, one an axis")
 ROWS = schema.list_of(NUMBERS, "a matrix, row by row")
 SCHEMA = schema.object_of(
@@ -34,7 +34,10 @@ SCHEMA = schema.object_of(
 
 
 def check(scale: Mapping[str, Any], axes: int | None, where: str) -> None:
-    """UserError for an unknown key, a unit that is not above 0, and lengths other than the number of `axes` (None: unknown)."""
+    """UserError for an unknown key, a unit that is not above 0, a singular matrix, and lengths that differ from `axes`.
+
+    `axes`: number of axes; None: unknown.
+    """
     schema.check(dict(scale), SCHEMA, where, "scale")
     lengths = {f"scale.{name}": {len(scale[name])} for name in ("mean", "sd") if name in scale}
     if "matrix" in scale:
@@ -57,7 +60,7 @@ def apply(values: Float[np.ndarray, "point axis"], scale: Mapping[str, Any]) -> 
 
 
 def apply_variance(value: float, axes: int, scale: Mapping[str, Any]) -> float:
-    """A variance summed over axes, the same on every axis, in squared units of the fixed scale: value tr(M'M)/axes."""
+    """A variance (a sum over axes, equal on each) in squared units of the scale: value / rms^2, or value tr(M'M)/axes."""
     if "matrix" in scale:
         return value * float((np.asarray(scale["matrix"], dtype=np.float64) ** 2).sum()) / axes
     return value / float(scale.get("rms", 1.0)) ** 2
@@ -71,11 +74,12 @@ def plane(scale: Mapping[str, Any]) -> Float[np.ndarray, "two axis"] | None:
 def of(
     draws: Sequence[Float[np.ndarray, "point axis"]], run: str, kind: str = "rms", with_plane: bool = False
 ) -> dict[str, Any]:
-    """The scale that a reference run fixes, of the points of each construct.
+    """The scale of a reference run named `run`; `draws`: the points of each construct.
 
-    Per axis the mean and the pooled SD within constructs, and `rms`, their root sum of squares over axes. `mahalanobis`: also
-    `matrix`, the symmetric root of the inverse pooled covariance over sqrt(axes), so that the RMS is 1 again. `with_plane`: the
-    first two principal axes of all points, with their shares of variance. UserError if nothing varies, or not on every axis.
+    It has, per axis, the mean and the pooled SD within constructs, and `rms`, the root of the summed squares of these SDs.
+    `mahalanobis` adds `matrix`, the symmetric root of the inverse pooled covariance / sqrt(axes), so that the RMS is again 1.
+    `with_plane` adds the first two principal axes of all points, with their shares of variance. UserError if nothing varies, or
+    not on every axis.
     """
     freedom = sum(len(one) - 1 for one in draws)
     residuals = np.concatenate([around_mean(one) for one in draws]) if draws else np.zeros((0, 1))
@@ -96,7 +100,7 @@ def of(
 
 
 def write(path: Path, scale: Mapping[str, Any]) -> None:
-    """Append the scale to reference.yaml; what stands there stays, comments too. UserError if it has a scale."""
+    """Append the scale to reference.yaml, keeping its content and comments. UserError if it already has a scale."""
     require_none(path)
     text = path.read_text(encoding="utf-8")
     added = yaml.safe_dump({"scale": dict(scale)}, sort_keys=False, width=120, default_flow_style=None)
@@ -122,7 +126,7 @@ def _whitening(covariance: Float[np.ndarray, "axis axis"]) -> Float[np.ndarray, 
 
 
 def _plane(points: Float[np.ndarray, "point axis"]) -> dict[str, Any]:
-    """Directions of most variance; of each the sign that makes its largest entry positive."""
+    """The two directions of largest variance, each with the sign that makes its largest entry positive."""
     _, lengths, rows = np.linalg.svd(around_mean(points), full_matrices=False)
     if len(rows) < 2:
         raise UserError(

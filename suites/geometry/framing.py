@@ -36,17 +36,20 @@ def pss(
     framed: ArrayLike,
     *,
     paired: bool = False,
+    outputs: ArrayLike | None = None,
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = FEWEST_RESAMPLES,
     fewest: int = FEWEST,
 ) -> Metric:
-    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] of both kinds.
+    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis].
 
-    `paired`: row v of both is the same wording, which the framing was put before. delta^2 is then |mean d|^2 - S_d/V of the
-    wordings' differences d, and their signs are flipped. `detail` has delta^2, |delta| with its interval, the direction, and the
-    interval of the shift along it; the ratio has none (NO_INTERVAL). Baseline points that all agree leave the ratio undefined
-    unless nothing moved. At least 5 points a side. UserError for points of different spaces, and for pairs of unequal number.
+    b: baseline, c: with the framing; o: mean, S: total variance, n: number of points. `paired`: row v of both has the same
+    wording; then delta^2 = |mean d|^2 - S_d/V with the differences d of V wordings, and the test flips their signs. `outputs`
+    [output, axis]: the baseline's outputs where rows of `base` are means of several; the paper's sigma is theirs. `detail` has
+    delta^2, |delta| with its interval, the direction, and an interval of the shift along the direction of the other half; the
+    ratio itself has no interval (NO_INTERVAL). If all baseline points agree, the ratio is undefined unless nothing moved.
+    Insufficient under 5 points a side. UserError for points of different spaces, and for pairs of unequal number.
     """
     first, second = points(base, "baseline outputs"), points(framed, "framed outputs")
     same_axes(first, second)
@@ -58,7 +61,7 @@ def pss(
     if count == 0:
         return Metric(PublishedScore(None, FORMULA, "no outputs"), missing("insufficient_data", "no outputs", RATIO))
     shift = settled(centre(second) - centre(first), first, second)
-    formula = _published(first, shift)
+    formula = _published(first if outputs is None else points(outputs, "baseline outputs"), shift)
     if count < max(fewest, 2):
         reason = f"{len(first)} outputs without and {len(second)} with the framing; at least {fewest} each are needed"
         return Metric(formula, missing("insufficient_data", reason, RATIO, count))
@@ -66,7 +69,7 @@ def pss(
     found = displacement.between(shift, samples, level)
     variance = spread.total_variance(first)
     detail = _detail(found, shift, samples, level) | {"baseline_variance": variance}
-    if variance == 0 and formula.value is None:
+    if variance == 0 and shift.any():
         return Metric(formula, missing("undefined", "baseline outputs all agree", RATIO, count, detail=detail))
     test = relabelling.signs(samples[0], seed, resamples) if paired else None
     return Metric(
@@ -84,7 +87,7 @@ def pss(
 
 
 def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, " axis"]) -> PublishedScore:
-    """The paper's ratio; with S_b of n - 1 in the note. 0 if nothing moved, none if sigma is 0 and something did."""
+    """The paper's ratio; the note gives it with the n - 1 variance. If sigma is 0, it is 0 if nothing moved, else None."""
     sigma = float(np.sqrt((residuals(base) ** 2).sum(1).mean()))
     length = float(np.linalg.norm(shift))
     if sigma == 0:
@@ -96,18 +99,43 @@ def _published(base: Float[np.ndarray, "point axis"], shift: Float[np.ndarray, "
 
 
 def _detail(found: Displacement, shift: np.ndarray, samples: list[np.ndarray], level: float) -> dict[str, object]:
-    """delta^2, and the shift along its own direction with a t interval (Welch)."""
+    """delta^2, the direction that all outputs give, and the interval of the shift along directions that it was not taken from."""
     length = float(np.linalg.norm(shift))
-    direction = shift / length if length else np.zeros(len(shift))
-    parts = [float((residuals(table) @ direction).var(ddof=1)) / len(table) for table in samples]
-    total = sum(parts)
-    freedom = 1 / sum((p / total) ** 2 / (len(t) - 1) for p, t in zip(parts, samples, strict=True)) if total else np.inf
-    half = float(stats.t.ppf(0.5 + level / 2, freedom)) * total**0.5 if total else 0.0
     return {
         "shift": length,
         "squared": found.squared,
         "distance": found.distance,
         "distance_interval": None if found.low is None else [found.low, found.high],
-        "direction": direction.tolist(),
-        "projection_interval": [length - half, length + half],
+        "direction": (shift / length if length else shift).tolist(),
+        "projection_interval": _cross_fitted(samples, level),
     }
+
+
+def _cross_fitted(samples: list[np.ndarray], level: float) -> list[float] | None:
+    """Interval of delta along the direction of one half of the outputs, estimated on the other half; the mean of both ways.
+
+    Along its own direction a shift is above 0 by construction: in 384 axes an interval around |D| holds no 0 where nothing moves.
+    Every second output is of either half. Each way is a t interval (Welch) of delta'u with u known; both have one sign, and the
+    mean of their ends holds .95 to 1. It is no interval of |delta|, which lies farther: distance_interval is. None under four
+    outputs a side, and where a half does not move.
+    """
+    halves = [[table[start::2] for table in samples] for start in (0, 1)]
+    moves = [centre(half[-1]) - (centre(half[0]) if len(half) > 1 else 0.0) for half in halves]
+    lengths = [float(np.linalg.norm(settled(move, *samples))) for move in moves]
+    if min(map(len, (*halves[0], *halves[1]))) < 2 or not all(lengths):
+        return None
+    ends = []
+    for held, move, other, length in zip(halves, moves, moves[::-1], lengths[::-1], strict=True):
+        direction = other / length
+        half = _half_width([table @ direction for table in held], level)
+        ends.append((move @ direction - half, move @ direction + half))
+    return [float(end) for end in np.mean(ends, axis=0)]
+
+
+def _half_width(projected: list[np.ndarray], level: float) -> float:
+    """Of Welch's t interval of a difference of means, or of one mean."""
+    parts = [float(spread.total_variance(one[:, None])) / len(one) for one in projected]
+    if not (total := sum(parts)):
+        return 0.0
+    freedom = 1 / sum((part / total) ** 2 / (len(one) - 1) for part, one in zip(parts, projected, strict=True))
+    return float(stats.t.ppf(0.5 + level / 2, freedom)) * total**0.5

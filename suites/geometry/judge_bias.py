@@ -1,4 +1,4 @@
-"""JBS (183): how often a judge changes its mind over a change that should not matter."""
+"""JBS (183): how often an irrelevant change of a case changes a judge's label."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ METHOD = "t over cases"
 
 
 def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:
-    """Flips [case, perturbation], 0 or 1, less those of asking the unchanged case again [case, rerun].
+    """Rate of label flips [case, perturbation] (0 or 1) minus the rate when the unchanged case is asked again [case, rerun].
 
-    Paired by case: the mean over cases of (share of perturbations that flip - share of reruns that flip), with the t interval
-    over cases from 20 on; fewer have none, nor have cases that all agree. Both bootstraps hold less at 20 cases (percentile .88,
-    studentised .90, t .93), and are not offered. UserError for other values than 0 and 1, and if the two are not of the same
-    cases.
+    Mean over cases of (share of perturbations that flip - share of reruns that flip), with a t interval over cases. There is no
+    interval under 20 cases or if all cases agree. Bootstraps cover less at 20 cases (percentile .88, studentised .90; t .93) and
+    are not offered. Insufficient without cases. UserError for values other than 0 and 1, and unless both are of the same cases.
     """
     try:
         changed, again = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (flips, reruns))

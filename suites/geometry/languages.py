@@ -1,4 +1,4 @@
-"""LDS (175): how far apart the answers in several languages lie, over what wording does within one."""
+"""LDS (175): how far apart the answers in several languages lie, relative to the spread of wordings within one language."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ FEWEST = 5  # wordings of a language
 
 
 def published(centres: ArrayLike, instability: float) -> float | None:
-    """The paper's LDS of the languages' `centres` [language, axis] and the first one's PIS; None if that is 0."""
+    """The paper's LDS: `mean_distance` of `centres` [language, axis] / `instability`, the first language's PIS.
+
+    None if the PIS is 0 or there is a single language.
+    """
     table = points(centres, "centres of languages")
     return mean_distance(table) / instability if instability and len(table) > 1 else None
 
 
 def mean_distance(centres: Float[np.ndarray, "language axis"]) -> float:
-    """The mean over pairs of |o_i - o_j|, of at least two."""
+    """Mean of |o_i - o_j| over all pairs of at least two languages."""
     return float(np.mean([np.linalg.norm(settled(a - b, centres)) for a, b in combinations(centres, 2)]))
 
 
@@ -50,10 +53,11 @@ def lds(
 ) -> Metric:
     """R = sqrt(max(0, Delta^2) / S_0), Delta^2 = mean over pairs of |o_i - o_j|^2 - S_i/V_i - S_j/V_j.
 
-    `languages`: {language: wordings' means [wording, axis]}, the baseline first; S_0 is its variance over wordings. p: wordings
-    permuted between languages. `detail` has the published numerator (`shift`), Delta^2, and Delta with its interval (inverted
-    law of the stacked differences); the ratio has none (NO_INTERVAL), and is undefined where the baseline's wordings all agree.
-    Fewer than two languages do not apply; under 5 wordings there is no estimate.
+    `languages`: {language: wordings' means [wording, axis]}, the baseline first; S_i is the variance of a language over its V_i
+    wordings, S_0 the baseline's. p: wordings permuted between languages. `detail` has the published numerator (`shift`), Delta^2,
+    and Delta with its interval (`displacement` of the stacked differences). The ratio has no interval (NO_INTERVAL) and is
+    undefined if the baseline's wordings all agree. Not applicable under two languages; insufficient under 5 wordings of one.
+    UserError for points of different spaces.
     """
     tables = {name: points(one, f"outputs in {name}") for name, one in languages.items()}
     if len(tables) < 2:
@@ -98,7 +102,7 @@ def lds(
 
 
 def _displacement(tables: list[np.ndarray], centres: np.ndarray, level: float) -> displacement.Displacement:
-    """Delta^2 as one squared length: mean over pairs of |o_i - o_j|^2 = 2/(L-1) sum_i |o_i - o|^2, all languages stacked."""
+    """Delta^2 as one squared length of stacked languages: mean over pairs of |o_i - o_j|^2 = 2/(L-1) sum_i |o_i - o|^2."""
     count = len(tables)
     mixing = (np.eye(count) - 1 / count) * np.sqrt(2 / (count - 1))
     stacked = settled(mixing @ (centres - centres[0]), centres).ravel()

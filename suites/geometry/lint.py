@@ -1,4 +1,4 @@
-"""Lint: what a set of constructs cannot be measured with, said before anything is asked and when it is frozen."""
+"""Lint: reports what makes a set of constructs unmeasurable, when it is frozen and before anything is asked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suites.geometry.metric import LARGEST
 
 
 def check(own: ConstructSet, space: Coordinates) -> None:
-    """UserError for a scale or a reference of other axes than the coordinates', and for regions that cannot be told apart."""
+    """UserError for a scale or reference that does not fit the coordinates' axes, a huge reference, and overlapping regions."""
     axes = len(space.axes) or None
     fixed_scale.check(own.scale, axes, schema.shown_path(own.folder / construct.REFERENCE))
     for one in own.constructs:
@@ -35,7 +35,7 @@ def check(own: ConstructSet, space: Coordinates) -> None:
 
 
 def frozen(own: ConstructSet) -> None:
-    """`check` at freezing; coordinates whose embedder is not installed are checked when they are measured."""
+    """`check` at freezing, unless the coordinates need an embedder that is not installed; these are checked when measured."""
     if own.coordinates.get("kind") not in coordinates.EMBEDDED or coordinates.embedding.embedder() is not None:
         check(own, coordinates.declared(own.coordinates, f"{own.name}/{construct.REFERENCE}"))
 
@@ -54,7 +54,7 @@ def regions(one: Construct, space: Coordinates, scale: Mapping[str, Any]) -> tup
 def anchors_of(
     one: Construct, space: Coordinates, scale: Mapping[str, Any]
 ) -> dict[str, Float[np.ndarray, "anchor axis"]]:
-    """Coordinates of the anchor texts of both sides. UserError for choices, whose coordinates are of prompts, not of texts."""
+    """Coordinates of the readable anchor texts of both sides. UserError for kind "choices", which locates prompts, not texts."""
     if space.exact:
         raise UserError(
             f"{one.id}: regions are made of anchor texts, which coordinates of kind choices cannot place; declare another kind"

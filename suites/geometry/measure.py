@@ -1,4 +1,4 @@
-"""One pass of construct sets over a model: asked, recorded, and turned into coordinates. Nothing known is asked again."""
+"""Run construct sets on a model: ask, record, and compute coordinates. Nothing already known is asked again."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from suites.models.base import CAPABILITIES, ModelUnderTest
 CHUNK = 256  # outputs or choices between two writes to the disk
 CACHE_NAME = "generations.sqlite"
 NO_CHAT = "its conversation needs a model that takes chat turns, or a transcript in the construct"
-MOST_MISSING = 0.2  # share of a variant's outputs without a coordinate
+MOST_MISSING = 0.2  # largest share of a variant's outputs that may lack a coordinate
 
 
 @dataclass(frozen=True)
 class VariantOutputs:
-    """The outputs of one variant: scaled points [draw, axis] of those with a coordinate, and how many have none, by reason."""
+    """The outputs of one variant: scaled points [draw, axis], and how many outputs have no coordinate, by reason."""
 
     points: Float[np.ndarray, "draw axis"]
     without: Mapping[str, int]
@@ -49,9 +49,9 @@ class VariantOutputs:
 
 @dataclass(frozen=True)
 class MeasuredConstruct:
-    """A construct with the outputs of its variants, by id; `reason` says why it has none.
+    """A construct with the outputs of its variants, by id; if there are none, `reason` says why.
 
-    `left_out`: why variants that are declared are not among those of `construct`; "" if all are there.
+    `left_out`: why `construct` lacks some declared variants; "" if it has all.
     """
 
     construct: Construct
@@ -60,7 +60,7 @@ class MeasuredConstruct:
     left_out: str = ""
 
     def usable(self, variants: Sequence[ConstructVariant]) -> str | None:
-        """None if every one of these variants has enough outputs; else which has not."""
+        """None if all these variants have enough outputs; else a sentence about the first that has not."""
         for one in variants:
             if not self.outputs[one.id].usable:
                 found = self.outputs[one.id]
@@ -81,7 +81,7 @@ class MeasuredConstruct:
 class SetRun:
     """A set on a model: its constructs measured, the coordinates' identity, and `reason` if it does not apply.
 
-    `deterministic`: outputs cannot vary, since they are likelihoods or greedy. One draw at a temperature above 0 is not.
+    `deterministic`: outputs cannot vary, since they are likelihoods or greedy; a single draw at a temperature above 0 can.
     """
 
     constructs: ConstructSet
@@ -94,39 +94,39 @@ class SetRun:
 
     @property
     def as_declared(self) -> bool:
-        """Whether coordinates are of the kind that the set declares: its scale and references are in no other."""
+        """Whether coordinates are of the kind that the set declares; its scale and references hold only in that kind."""
         return self.coordinates is not None and self.coordinates.kind == self.constructs.coordinates.get("kind")
 
     @property
     def scale(self) -> Mapping[str, Any]:
-        """The fixed scale; none in coordinates of another kind than the declared one."""
+        """The fixed scale; empty in coordinates of another kind than the declared one."""
         return self.constructs.scale if self.as_declared else {}
 
     @property
     def plane(self) -> Float[np.ndarray, "two axis"] | None:
-        """Two axes for coordinates that declare none: the principal ones that the scale fixes; None without."""
+        """For coordinates without declared axes, the two principal axes of the scale; None otherwise, or if it has none."""
         return None if self.coordinates is None or self.coordinates.axes else fixed_scale.plane(self.scale)
 
     def reference(self, one: Construct) -> tuple[float, ...] | None:
-        """The construct's reference in units of the scale; None where it has none in these coordinates."""
+        """The construct's reference in units of the scale; None if it has none in these coordinates."""
         if one.reference is None or not self.as_declared:
             return None
         return tuple(fixed_scale.apply(np.array([one.reference]), self.scale)[0].tolist())
 
     def in_unit(self) -> list[Construct]:
-        """The constructs that were measured, their references in the unit of the points."""
+        """The measured constructs, with their references in units of the scale."""
         live = [one.construct for one in self.measured if one.reason is None]
         return [replace(one, reference=self.reference(one)) for one in live]
 
     def reference_variance(self, one: Construct) -> float:
-        """The variance of that reference in squared units of the scale."""
+        """The variance of the construct's reference in squared units of the scale."""
         axes = 1 if one.reference is None else len(one.reference)
         return fixed_scale.apply_variance(one.reference_variance, axes, self.scale)
 
 
 @dataclass(frozen=True)
 class GeometryRun:
-    """What `run` gives back."""
+    """The result of `run`."""
 
     model: str
     identity: Mapping[str, Any]
@@ -147,11 +147,11 @@ def run(
     seed: int = 0,
     embedder: coordinates.Embedding | None = None,
 ) -> GeometryRun:
-    """Every set on `model`; the record goes to `folder` (results/<model>/geometry).
+    """Run every set on `model`; the record goes to `folder` (results/<model>/geometry).
 
-    `settings`: draws, temperature, and `coordinates`, a kind in place of the declared one or None. Stopped and called again, it
-    goes on where it stopped; with other coordinates of generated texts nothing is asked again. UserError for coordinates that
-    cannot be, and as `GenerationLog`.
+    `settings`: draws, temperature, and `coordinates`, a kind that replaces the declared one (None: it does not). A stopped run
+    that is called again continues where it stopped. With other coordinates of generated texts nothing is asked again. UserError
+    for impossible coordinates or settings, and as `GenerationLog`.
     """
     _check(settings)
     execution = getattr(model, "execution", {})
@@ -169,7 +169,7 @@ def run(
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    """UserError for what is no number of draws and no temperature."""
+    """UserError for an invalid number of draws or temperature."""
     draws, temperature = settings["draws"], settings["temperature"]
     if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
         raise UserError(f"geometry.draws={draws} is wrong; expected a whole number above 0: outputs of a variant")
@@ -178,7 +178,7 @@ def _check(settings: Mapping[str, Any]) -> None:
 
 
 def _choices_known(log: GenerationLog) -> int:
-    """How many sets of choices this model has compared, by the record."""
+    """Number of items whose choices this model has already compared, according to the record."""
     return sum(len(one.likelihoods) for one in log.runs.values() if one.started["model_fingerprint"] == log.fingerprint)
 
 
@@ -201,7 +201,7 @@ def _one_set(
         return SetRun(own, space, {}, (), True, MISSING["logprobs"])
     sampled = not space.exact and "sampling" in asker.model.capabilities and settings["temperature"] > 0
     leg = _leg(own, settings, sampled)
-    chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of texts as they stand
+    chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of plain texts
     asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}
     suites = {name: as_suite(own, one, space, leg, chat) for name, one in asked.items() if one.variants}
     for suite in suites.values():
@@ -226,7 +226,7 @@ def _one_set(
 
 
 def askable(one: Construct, chat: bool) -> Construct:
-    """The construct with the variants that can be put: conversations need a model that takes chat, or a transcript."""
+    """The construct with the variants that can be asked: conversations need a model with chat turns, or a transcript."""
     kept = tuple(v for v in one.variants if chat or one.written(v) is not None)
     return one if kept == one.variants else replace(one, variants=kept)
 
@@ -242,11 +242,11 @@ def why_not(own: ConstructSet, model: ModelUnderTest) -> str | None:
 
 
 def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: SamplingLeg, chat: bool) -> Suite:
-    """The construct as what the record knows: an item for each variant, or for each of its axes if choices are compared.
+    """The construct as a suite for the record: an item for each variant, or for each variant and axis if choices are compared.
 
-    `chat`: earlier turns are sent as such; else they are written into the prompt as the construct's transcript says.
+    `chat`: earlier turns are sent as chat turns; else they are written into the prompt by the construct's transcript.
 
-    Items of generated texts do not depend on the coordinates, so that another embedder finds the same run again.
+    Items of generated texts do not depend on the coordinates, so the record serves another embedder as well.
     """
     if space.exact:
         items = tuple(item for v in one.variants for item in space.items(v.id, str(one.written(v)), v.system))
@@ -288,7 +288,7 @@ def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Sampl
 
 
 def _ask_choices(suites: Sequence[Suite], asker: Asker, bar: Progress) -> None:
-    """Record the likelihoods of every item that has none, in chunks that are on the disk before the next one."""
+    """Record the likelihoods of every item that has none, in chunks; each is on disk before the next is asked."""
     bar.expect(sum(len(suite.items) for suite in suites))
     for suite in suites:
         for start in range(0, len(suite.items), CHUNK):
@@ -338,7 +338,7 @@ def _of_texts(
             lost[why] += 1
         else:
             texts.append(text)
-    values = space.of_texts(texts) if texts else np.zeros((0, max(len(space.axes), 1)))
+    values = space.of_texts(texts)
     readable = np.isfinite(values).all(1)
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())

@@ -15,9 +15,9 @@ from suites.estimate import Estimate
 LEVEL = 0.95
 UNIT = "scaled distance"  # Euclidean, after division by the fixed scale
 SQUARED = "squared scaled distance"
-LARGEST = 1e60  # of a coordinate: fourth powers are still numbers
+LARGEST = 1e60  # largest coordinate: its fourth power is still finite
 RATIO = "ratio"
-ROUNDING = 1e-12  # of the largest coordinate: sums of equal numbers differ by less, and no spread is so small
+ROUNDING = 1e-12  # relative to the largest coordinate: rounding errors are smaller, real differences larger
 NO_INTERVAL = (
     "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy; "
     "distance_interval is that of the distance itself"
@@ -26,7 +26,7 @@ NO_INTERVAL = (
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """What the paper's formula gives on the same data, or None where it has no value (`note` says why). Never a verdict."""
+    """The value of the paper's formula on the same data, or None if it has none (`note` says why). Never a verdict."""
 
     value: float | None
     formula: str
@@ -39,7 +39,7 @@ class PublishedScore:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric twice: `published`, and `estimate` with its interval, null and status."""
+    """One metric in two versions: `published`, and `estimate` with its interval, null and status."""
 
     published: PublishedScore
     estimate: Estimate
@@ -65,28 +65,28 @@ def points(values: ArrayLike, what: str = "points") -> Float[np.ndarray, "point 
 def settled(
     differences: Float[np.ndarray, "*shape"], *tables: Float[np.ndarray, "*points"]
 ) -> Float[np.ndarray, "*shape"]:
-    """`differences` of coordinates of `tables`, 0 where they are no more than rounding of these: 1e-12 of the largest one.
+    """`differences` of coordinates of `tables`, set to 0 where they are mere rounding: up to 1e-12 of the largest coordinate.
 
-    Seven numbers .1 have a mean that is not .1, so that without this outputs that all agree have a spread of 1e-17, and what is
-    divided by it is a number of 16 digits.
+    The floating-point mean of seven numbers .1 is not .1. Without this, outputs that all agree would have a spread of 1e-17, and
+    a ratio with that spread as denominator would be meaningless.
     """
     largest = max((float(np.abs(table).max()) for table in tables if table.size), default=0.0)
     return np.where(np.abs(differences) <= ROUNDING * largest, 0.0, differences)
 
 
 def centre(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, " axis"]:
-    """The mean of at least one point, taken around the first: that of equal points is the point itself."""
+    """The mean of at least one point, computed relative to the first, so that equal points give exactly that point."""
     return table[0] + settled(table - table[0], table).mean(0)
 
 
 def residuals(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
-    """x - mean of at least one point; 0 to the last digit where points differ by rounding alone."""
+    """x - mean of at least one point; exactly 0 where points differ by rounding alone."""
     moved = settled(table - table[0], table)
     return moved - moved.mean(0)
 
 
 def same_axes(*tables: Float[np.ndarray, "point axis"]) -> int:
-    """How many axes all of `tables` have. UserError if they differ: such points lie in different spaces."""
+    """The number of axes of all `tables`. UserError if it differs, since the points then lie in different spaces."""
     axes = sorted({table.shape[1] for table in tables})
     if len(axes) != 1:
         raise UserError(f"points with {' and '.join(map(str, axes))} axes; expected one space: measure all alike")

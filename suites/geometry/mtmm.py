@@ -1,4 +1,4 @@
-"""MTMM (179): is the variance of scores that of traits, or that of the ways of asking?"""
+"""MTMM (179), the multitrait-multimethod matrix: do scores vary with the trait, or with the method (the way of asking)?"""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ NAMES = {  # the paper's figure 12, with OW under coverage
 }
 FEWEST_UNITS, FEWEST_SIDE = 30, 3  # units to correlate over; traits and methods
 RESAMPLES = 1000
-DIGITS = 12  # of the largest score, in which scores are told apart
+DIGITS = 12  # decimal places, relative to the largest score: scores equal to so many are ties
 DISCRIMINANT = {"discriminant": "heterotrait", "discriminant_same_method": "same method"}
-CORRECTED = {  # of pairs that share no output: errors of one method's traits are not independent
+CORRECTED = {  # only pairs that share no output: the errors of two traits by one method are not independent
     "convergent_disattenuated": "convergent",
     "heterotrait_disattenuated": "heterotrait",
 }
@@ -46,16 +46,16 @@ NO_HALVES = "a way of asking has fewer than four wordings, of which no two halve
 
 @dataclass(frozen=True)
 class Components:
-    """Mean squares and variance components of trait, method, trait x method and residual; negative ones are kept."""
+    """Mean squares and variance components of trait, method, trait x method and residual. Negative components are kept."""
 
     mean_squares: Mapping[str, float]
     components: Mapping[str, float]
 
 
 def shares(table: ArrayLike) -> dict[str, float]:
-    """Shares of the sum of squares of a table [trait, method] that belong to trait, method and the rest.
+    """Shares of the sum of squares of a table [trait, method] due to trait, method and the rest.
 
-    UserError for a table that is not full, or has no variance.
+    UserError for a table with missing values or without variance.
     """
     cells = _from_first(_finite(table, 2, "[trait, method]"))
     centre = cells.mean()
@@ -68,9 +68,9 @@ def shares(table: ArrayLike) -> dict[str, float]:
 
 
 def components(cells: ArrayLike) -> Components:
-    """Variance components of `cells` [trait, method, replicate] by mean squares, all effects random.
+    """Variance components of `cells` [trait, method, replicate] from mean squares, with all effects random.
 
-    UserError unless there are at least two of each.
+    UserError unless there are at least two traits, methods and replicates.
     """
     table = _from_first(_finite(cells, 3, "[trait, method, replicate]"))
     t, m, r = table.shape
@@ -105,18 +105,19 @@ def campbell_fiske(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> dict[str, Estimate]:
-    """Spearman correlations over units of `scores` [unit, trait, method], read as Campbell and Fiske do.
+    """Spearman correlations over units of `scores` [unit, trait, method], summarised as by Campbell and Fiske.
 
-    `convergent`: mean r of one trait by two methods; `heterotrait`: of two traits by two methods; `same_method`: of two traits by
-    one. `discriminant` (`discriminant_same_method`): the share of comparisons in which a convergent r exceeds the r of two
-    traits by two methods (by one) that has one of its two scores in common. HTMT of two traits is the mean correlation between
-    them (different methods) over the geometric mean of those within each. `by_construction`: pairs of (trait, method) that share
-    a denominator, left out of all that speaks of discrimination. All these are raw. Of `halves` [split, 2, unit, trait, method],
-    the scores of halves of the outputs, `reliability` is taken, and beside the raw r of two methods stands the mean of
-    r / sqrt(reliability_i reliability_j), not cut off at 1 (Spearman 1904); where a reliability is not above 0 it is undefined.
-    Units are bootstrapped, halves with them. Under 30 units, 3 traits or 3 methods:
-    insufficient, with what is needed; a score that is the same in all units: undefined. UserError for scores that are not
-    finite. Source: Campbell & Fiske 1959, Henseler et al. 2015 (HTMT).
+    `convergent`: mean r of one trait by two methods; `heterotrait`: mean r of two traits by two methods; `same_method`: mean r of
+    two traits by one method. `discriminant`: share of comparisons in which a convergent r exceeds the r of two traits by two
+    methods that shares one of its scores; `discriminant_same_method`: the same for two traits by one method. HTMT of two traits:
+    mean correlation between them (different methods) / geometric mean of the mean correlations within each. `by_construction`:
+    pairs of (trait, method) that share a denominator; they are left out of everything about discrimination. All these are raw.
+
+    `halves` [split, 2, unit, trait, method]: scores of halves of the outputs, which give the `reliability`. The r between two
+    methods then also have a disattenuated mean, of r / sqrt(reliability_i reliability_j), not truncated at 1 (Spearman 1904); it
+    is undefined if a reliability is not above 0. Intervals are bootstrapped over units, with their halves. Insufficient under 30
+    units, 3 traits or 3 methods; undefined if a score is the same in all units. UserError for scores that are not finite, and
+    for names that do not fit their shape. Source: Campbell & Fiske 1959, Henseler et al. 2015 (HTMT).
     """
     table = np.asarray(scores, dtype=np.float64)
     table = _finite(table, 3, "[unit, trait, method]") if table.size or table.ndim != 3 else table
@@ -150,14 +151,14 @@ def campbell_fiske(
 
 
 def absent(status: Status, reason: str, units: int = 0) -> dict[str, Estimate]:
-    """Every reading without a value, and why."""
+    """Every summary without a value, and the reason why."""
     return {name: missing(status, reason, _unit(name), units) for name in READINGS}
 
 
 def reliability(halves: Float[np.ndarray, "split half unit variable"]) -> Float[np.ndarray, " variable"]:
-    """2r/(1 + r), r the Spearman correlation over units of the scores of two halves, averaged over splits (Spearman-Brown).
+    """2r/(1 + r) (Spearman-Brown), r the Spearman correlation over units between two halves' scores, averaged over splits.
 
-    The reliability of the whole, which has twice the outputs. NaN where a half's score is the same in all units.
+    It is the reliability of the whole, which has twice the outputs. NaN if a half's score is the same in all units.
     """
     ranks = _ranks(halves, axis=2)
     ranks = ranks - ranks.mean(2, keepdims=True)
@@ -174,7 +175,7 @@ def pairs(
     halves: Float[np.ndarray, "split half unit trait method"] | None,
     by_construction: Collection[frozenset[tuple[str, str]]] = (),
 ) -> list[dict[str, object]]:
-    """Every pair of scores with its kind, raw r, and r disattenuated where the two share no output and both are reliable."""
+    """Every pair of scores with its kind, raw r, and disattenuated r if they share no output and both reliabilities exceed 0."""
     labels = [(trait, method) for trait in traits for method in methods]
     r = _spearman(scores.reshape(len(scores), -1))
     reliable = None if halves is None else reliability(halves.reshape(*halves.shape[:3], -1))
@@ -202,7 +203,7 @@ def _disattenuated(
 def _kinds(
     labels: Sequence[tuple[str, str]], by_construction: Collection[frozenset[tuple[str, str]]]
 ) -> dict[tuple[int, int], str]:
-    """What each pair of variables says; pairs that share a denominator say nothing of discrimination."""
+    """The kind of each pair of variables; pairs of different traits that share a denominator are "by construction"."""
     found = {}
     for i, j in combinations(range(len(labels)), 2):
         (trait, method), (other, another) = labels[i], labels[j]
@@ -260,7 +261,7 @@ def _summaries(
 
 
 def _exceeds(r: Float[np.ndarray, "variable variable"], kinds: Mapping[tuple[int, int], str], other: str) -> float:
-    """Share of pairs (a convergent correlation, one of kind `other` with a score in common) in which the first is larger."""
+    """Share of comparisons (a convergent r, an r of kind `other` that shares a score with it) in which the first is larger."""
     found = [
         r[own] > r[rival]
         for own, kind in kinds.items() if kind == "convergent"
@@ -288,7 +289,7 @@ def _all_equal(scores: Float[np.ndarray, " unit"]) -> bool:
 
 
 def _from_first(table: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The cells seen from the first one: variances know no origin, and equal cells have no rounding there."""
+    """The cells minus the first one. Variances do not change, and equal cells become exactly 0."""
     return settled(table - table.flat[0], table)
 
 

@@ -1,4 +1,4 @@
-"""The mean of a metric over constructs, with an interval that knows how skewed such values are."""
+"""The mean of a metric over constructs, with an interval that allows for skewed values."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ METHOD = "studentised bootstrap over topics"
 
 
 def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str, level: float = LEVEL) -> Estimate:
-    """Mean of `values` [construct] with the interval m - t* se, t* the quantiles of (m* - m)/se* over resampled `topics`.
+    """Mean m of `values` [construct] with the bootstrap-t interval m - t* se, over resampled `topics` [construct].
 
-    se is that of a ratio of sums over topics. The mean of unbiased values is unbiased whatever their number: under 20 topics it
-    stands without an interval, and the assumptions say why, as where all values agree. Insufficient without values. The
-    percentile bootstrap is too narrow where values are skewed, and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
+    t* are quantiles of (m* - m)/se*; se is the standard error of a ratio of sums over topics. The mean of unbiased values is
+    unbiased for any number of them. Under 20 topics, or if all values agree, it has no interval: `interval` in `detail` says
+    insufficient, and the assumptions say why. Insufficient without values. The percentile bootstrap is too narrow for skewed
+    values and is not offered. Source: Efron & Tibshirani 1993, ch. 12.
     """
     if not len(values):
         return missing("insufficient_data", "no construct has a value", unit)
@@ -28,8 +29,10 @@ def mean(values: Sequence[float], topics: Sequence[str], *, seed: int, unit: str
     count = len(sums)
     detail = {"constructs": len(values), "topics": count}
     if count < MINIMUM_CLUSTERS:
-        note = f"no interval: {count} topics; at least {MINIMUM_CLUSTERS} are needed"
-        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=(note,), detail=detail)
+        reason = f"{count} topics; at least {MINIMUM_CLUSTERS} are needed"
+        detail |= {"interval": {"status": "insufficient_data", "reason": reason}}
+        notes = (f"no interval: {reason}",)
+        return Estimate(float(sums.sum() / sizes.sum()), unit, count, assumptions=notes, detail=detail)
     centre, error = _mean_and_error(np.ones((1, count)), sums, sizes)
     detail |= {"resamples": RESAMPLES, "seed": seed}
     if error[0] <= 1e-12 * max(abs(centre[0]), 1e-300):

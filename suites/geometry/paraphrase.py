@@ -37,9 +37,9 @@ def pis(
 ) -> Metric:
     """tau^2 = S_b - S_w mean(1/n_v) of the `draws` [draw, axis] of V wordings, unclipped; tau = sqrt(max(0, tau^2)) in `detail`.
 
-    `deterministic`: an output cannot vary (temperature 0, likelihoods): S_w is 0 by construction, tau^2 = S_b. Under 8 wordings
-    there is no interval, under 5 no number. One draw of a model that samples does not identify tau. p: draws permuted over
-    wordings. UserError for coordinates that are not finite.
+    S_b, S_w: variance between and within wordings (`spread.Spread`). `deterministic`: outputs cannot vary (temperature 0,
+    likelihoods), so S_w = 0 and tau^2 = S_b. Under 8 wordings there is no interval, under 5 no estimate. One sampled draw per
+    wording does not identify tau. p: draws permuted over wordings. UserError for coordinates that are not finite.
     """
     count = len(draws)
     if count == 0:
@@ -86,7 +86,7 @@ def pis(
 
 
 def over_constructs(variances: Sequence[float], topics: Sequence[str] | None, seed: int) -> Estimate:
-    """Mean tau^2 over constructs, bootstrapped over `topics` (default: each construct its own). At least 20 of them."""
+    """Mean tau^2 over constructs, bootstrapped over `topics` (default: each construct its own); insufficient under 20 topics."""
     if not len(variances):
         return missing("insufficient_data", "no construct has a tau^2", SQUARED)
     return bootstrap.mean(variances, topics, seed=seed, unit=SQUARED)

@@ -18,11 +18,12 @@ NEAR = "not distinguishable from the reference"
 
 
 def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0.0, level: float = LEVEL) -> Metric:
-    """sqrt(max(0, d^2)) with d^2 = |o - r|^2 - S_b/V, of the wordings' `means` [wording, axis] and the `reference` [axis].
+    """sqrt(max(0, d^2)) with d^2 = |o - r|^2 - S_b/V, of the `means` [wording, axis] of V wordings and the `reference` r [axis].
 
-    `reference_variance`: S/n of a reference that is itself estimated (a survey), subtracted too. An interval that holds 0 says
-    "not distinguishable from the reference", with its upper end as bound; 0 is never agreement. UserError if the reference has
-    other axes or a negative variance. Under 5 wordings there is no estimate.
+    o: mean over wordings, S_b: variance between them. `reference_variance`: S/n of a reference that is itself an estimate (a
+    survey); it is subtracted from d^2 too. An interval that includes 0 means "not distinguishable from the reference", up to its
+    upper end; a value of 0 is never agreement. Insufficient under 5 wordings. UserError if the reference does not fit the axes or
+    has a negative variance.
     """
     table, target = points(means, "means of wordings"), np.asarray(reference, dtype=np.float64).ravel()
     if target.shape != (table.shape[1],) or not np.isfinite(target).all():

@@ -1,4 +1,4 @@
-"""Check of a projection phi: does a small change of a text move it little, and a paraphrase less than another text?"""
+"""Check of a projection phi of texts: do small changes move a text little, and paraphrases less than unrelated texts?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suites.estimate import Estimate, Interval, missing
 from suites.geometry.metric import LEVEL
 
 SHINGLE = 5  # characters
-TRUSTED = 0.8  # AUC whose lower end an embedding has to exceed; otherwise every result on it is exploratory
+TRUSTED = 0.8  # the lower end of an embedder's AUC must exceed this; otherwise all results with it are exploratory
 MOST_PAIRS = 20_000
 
 
@@ -27,7 +27,7 @@ def text_distance(first: str, second: str) -> float:
 
 
 def ratios(texts: Sequence[str], coordinates: Float[np.ndarray, "text axis"]) -> dict[str, float | int | None]:
-    """|phi(s) - phi(t)| / d_text(s, t) over pairs of different outputs: 95th percentile and maximum. Reported, no proof."""
+    """|phi(s) - phi(t)| / d_text(s, t) over pairs of different outputs: 95th percentile and maximum. Descriptive, no proof."""
     found = []
     for i in range(len(texts)):
         for j in range(i):
@@ -41,7 +41,7 @@ def ratios(texts: Sequence[str], coordinates: Float[np.ndarray, "text axis"]) ->
 
 
 def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], level: float = LEVEL) -> Estimate:
-    """AUC of distances: how often an unrelated pair lies farther apart than a paraphrase. 0.5 is chance."""
+    """AUC of distances: how often an unrelated pair lies farther apart than a pair of paraphrases. 0.5 is chance."""
     if len(paraphrases) < 2 or len(unrelated) < 2:
         return missing("insufficient_data", "no pairs to compare", "AUC", min(len(paraphrases), len(unrelated)))
     near, far = np.asarray(paraphrases, dtype=float), np.asarray(unrelated, dtype=float)
@@ -51,7 +51,7 @@ def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], lev
     labels, method = np.arange(near.size + far.size) >= near.size, "DeLong on the logit"
     try:
         low, high = auroc_interval(labels, np.concatenate([near, far]), level)
-    except Insufficient:  # complete separation: as if the next pair of the smaller class were the first exception
+    except Insufficient:  # complete separation: assume that the next pair of the smaller class is an exception
         edge = float(((1 - level) / 2) ** (1 / min(near.size, far.size)))
         low, high, method = (
             (edge, 1.0, "binomial bound at complete separation") if area == 1 else (0.0, 1 - edge, "bound")
@@ -61,7 +61,10 @@ def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], lev
 
 @cache
 def of_embedder(encode: Callable[[Sequence[str]], Float[np.ndarray, "text axis"]]) -> Estimate:
-    """The AUC of an embedder on the 40 written paraphrases: each pair against the first sentence with the next pair's."""
+    """The AUC of an embedder on the 40 paraphrases.
+
+    An unrelated pair is the first sentence of a pair and the second sentence of the pair before it.
+    """
     pairs = paraphrases()
     first, second = (np.asarray(encode([pair[k] for pair in pairs]), dtype=float) for k in (0, 1))
     near = np.linalg.norm(first - second, axis=1)

@@ -28,9 +28,10 @@ def rss(
 ) -> Metric:
     """exp(mean over constructs of log(tau_r / tau_d)), of tau^2 [construct] with and without reasoning, where both are above 0.
 
-    `published`: the paper's PIS [construct] of both, whose ratio of means is the published number; None: the square roots of
-    tau^2. At least 8 constructs. p by sign flips of the log ratios; `detail` has the ratio of means and how many constructs
-    had a tau^2 of 0 or below. UserError if the two are not of the same constructs, or not finite.
+    `published`: the paper's PIS [construct] with and without reasoning, whose ratio of means is the published number; None: the
+    square roots of tau^2 are used. Insufficient under 8 constructs. p: sign flips of the log ratios. `detail` has the ratio of
+    means, `excluded` the number of constructs with a tau^2 of 0 or below. UserError if the two are not of the same constructs, or
+    not finite.
     """
     first, second = np.asarray(with_reasoning, dtype=np.float64), np.asarray(without, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1:

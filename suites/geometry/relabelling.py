@@ -1,4 +1,4 @@
-"""Tests of points by relabelling: exact where all can be listed, else random ones with p = (1 + hits)/(1 + B)."""
+"""Permutation tests of points: exact if all relabellings can be listed, else B random ones with p = (1 + hits)/(1 + B)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def two_samples(
     seed: int,
     resamples: int = FEWEST_RESAMPLES,
 ) -> float:
-    """p of |mean first - mean second| if the points' labels meant nothing; 1 where all points agree."""
+    """p of |mean first - mean second| by permuting the points' labels; 1 if all points agree."""
     table, n = reduced(_moved(np.concatenate([first, second]))), len(first)
     size = len(table)
     exact = math.comb(size, n) <= EXACT_UP_TO
@@ -55,7 +55,7 @@ def _masks(chosen: Int[np.ndarray, "relabelling chosen"], size: int) -> Float[np
 
 
 def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
-    """p of |mean of paired differences| if each difference could have had either sign."""
+    """p of |mean of paired differences| by flipping the sign of each difference."""
     table, n = reduced(differences), len(differences)
     exact = 2**n <= EXACT_UP_TO
     if exact:
@@ -66,7 +66,7 @@ def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int
 
 
 def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
-    """p of the variance between the groups' means if points went to groups of these sizes by chance."""
+    """p of the variance between the groups' means by permuting points between groups; always random, never exact."""
     sizes = np.array([len(table) for table in tables])
     table = reduced(_moved(np.concatenate(list(tables))))
     edges = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -84,18 +84,18 @@ def _between(ordered: np.ndarray, edges: np.ndarray, sizes: np.ndarray) -> np.nd
 
 
 def _moved(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
-    """The points seen from the first one: a test of labels knows no origin, and equal points have no rounding there."""
+    """The points minus the first one. The tests do not depend on the origin, and equal points become exactly 0."""
     return settled(table - table[0], table)
 
 
 def reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
-    """The same distances in at most as many axes as there are points."""
+    """Points with the same inner products, and so distances, in at most as many axes as there are points."""
     if table.shape[1] <= len(table):
         return table
     return np.linalg.qr(table.T, mode="r").T  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _share(own: float, found: Float[np.ndarray, " relabelling"], exact: bool) -> float:
-    """Share of relabellings as extreme as the labels that there are."""
+    """p: share of relabellings at least as extreme as the actual labels, plus one if they are random."""
     hits = int((found >= own * (1 - ROUNDING)).sum())
     return hits / len(found) if exact else (1 + hits) / (1 + len(found))

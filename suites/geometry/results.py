@@ -18,8 +18,8 @@ from suites.geometry.measure import GeometryRun, SetRun
 from suites.log import environment
 
 KIND = "geometry"
-MAP_AXES = 3  # of more, no point is stored: 384 numbers an output are in the record's texts and the embedder
-PROJECTED = 200  # outputs whose pairs show how far a change of the text moves them
+MAP_AXES = 3  # with more axes no point is stored: 384 numbers per output can be computed again from the recorded texts
+PROJECTED = 200  # outputs used for the check of the projection (`projection.ratios`)
 EXPLORATORY = "the embedder does not tell paraphrases from other texts well enough (AUC at or below .8)"
 
 
@@ -67,25 +67,30 @@ def _document(metric: ModuleType, run: GeometryRun, found: Sequence[MetricFindin
 
 
 def _record(one: MetricFinding, run: GeometryRun) -> dict[str, Any]:
-    """One finding with the keys of a suite's record, `published` beside the estimate. No threshold of the paper is a verdict."""
+    """One finding with the keys of a suite's record, plus `published`. The paper's thresholds give no verdict."""
     own = next(found for found in run.sets if found.constructs.name == one.set)
-    estimate, untrusted = one.found.estimate, not _trusted(own)
-    if untrusted:
-        estimate = replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY))
+    estimate, role = _read(one.found.estimate, own)
     return {
         "metric_id": one.identifier,
         "suite": one.set,
         "construct": one.construct,
         "label": one.label,
         **_common(own, run),
-        "role": "descriptive" if estimate.p_value is None and not untrusted else "exploratory",
+        "role": role,
         **estimate.to_record(),
         "published": one.found.published.to_record(),
     }
 
 
+def _read(estimate: Estimate, own: SetRun) -> tuple[Estimate, str]:
+    """(the estimate, its role): whatever an embedder gives that is not trusted is exploratory, and says so."""
+    if not _trusted(own):
+        return replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY)), "exploratory"
+    return estimate, "descriptive" if estimate.p_value is None else "exploratory"
+
+
 def _common(own: SetRun, run: GeometryRun) -> dict[str, Any]:
-    """The keys of a suite's record that are alike in all of a set's; nothing here has a direction, a threshold or a verdict."""
+    """The keys that are the same in all records of a set; geometry has no direction, threshold or verdict."""
     return {
         "family": "G",
         "subject": {
@@ -104,7 +109,7 @@ def _common(own: SetRun, run: GeometryRun) -> dict[str, Any]:
 
 
 def _points(run: SetRun) -> dict[str, Any]:
-    """What figures draw: of up to three axes the scaled points of every variant, with how many outputs have none."""
+    """Data for figures: the scaled points of every variant (for up to three axes), and how many outputs have no coordinate."""
     if run.reason is not None or run.coordinates is None:
         return {"reason": run.reason}
     shown, names = {}, _axes(run)
@@ -136,7 +141,7 @@ def _points(run: SetRun) -> dict[str, Any]:
 
 
 def _axes(run: SetRun) -> list[str]:
-    """The axes that a map has: the declared ones, or those of the plane with their share of variance."""
+    """The axes of a map: the declared ones, or the two of the plane with their share of variance."""
     if run.coordinates is None or run.coordinates.axes or run.plane is None:
         return list(run.coordinates.names) if run.coordinates else []
     shares = run.scale["plane"]["shares"]
@@ -150,13 +155,13 @@ def _shown(points: np.ndarray, run: SetRun) -> np.ndarray | None:
 
 
 def _trusted(own: SetRun) -> bool:
-    """False if coordinates are made by an embedder that does not tell paraphrases from other texts."""
+    """False if the coordinates come from an embedder that does not separate paraphrases from unrelated texts."""
     embedder = None if own.coordinates is None else own.coordinates.embedder
     return embedder is None or projection.trusted(projection.of_embedder(embedder.encode))
 
 
 def _check(run: SetRun) -> dict[str, Any] | None:
-    """The check of phi where coordinates are made of texts."""
+    """The check of the projection phi from texts to coordinates; None for coordinates of choices."""
     if run.coordinates is None or run.coordinates.exact:
         return None
     texts, points = [], []
@@ -194,7 +199,7 @@ def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[M
 
 
 def _components(own: SetRun, found: Sequence[MetricFinding], published: bool = False) -> Mapping[str, Any]:
-    """Variance components of the largest full block, with what it is of; the reason where there is none."""
+    """Variance components of the largest full block, with its traits, methods and constructs; or the reason for none."""
     traits, methods, block = matrix.block(own, found, published)
     if min(block.shape) < 2:
         return {"reason": own.reason or "no two traits have cells by two methods in two constructs"}
@@ -203,7 +208,7 @@ def _components(own: SetRun, found: Sequence[MetricFinding], published: bool = F
 
 
 def _correlations(own: SetRun) -> tuple[dict[str, Estimate], list[dict[str, object]]]:
-    """Campbell and Fiske's reading over constructs, of every trait measured by every way of asking, and every r if it has one."""
+    """Campbell and Fiske's summaries over constructs (traits by ways of asking), and every single r if they have values."""
     if own.reason is not None:
         return mtmm.absent("not_applicable", own.reason), []
     traits, methods, scores = matrix.scores(own)
@@ -214,14 +219,15 @@ def _correlations(own: SetRun) -> tuple[dict[str, Estimate], list[dict[str, obje
     return found, mtmm.pairs(scores, traits, methods, halves)
 
 
-def _correlation(own: SetRun, name: str, estimate: Estimate, run: GeometryRun) -> dict[str, Any]:
+def _correlation(own: SetRun, name: str, found: Estimate, run: GeometryRun) -> dict[str, Any]:
+    estimate, role = _read(found, own)
     return {
         "metric_id": f"{mtmm.ID}.{own.constructs.name}.{name}",
         "suite": own.constructs.name,
         "construct": None,
         "label": name,
         **_common(own, run),
-        "role": "descriptive",
+        "role": role,
         **estimate.to_record(),
         "published": {
             "value": None,

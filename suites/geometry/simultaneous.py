@@ -14,7 +14,7 @@ from suites.geometry.metric import residuals as around_mean
 def by_topic(
     changes: Float[np.ndarray, "construct quantity"], topics: Sequence[str]
 ) -> Float[np.ndarray, "topic quantity"]:
-    """The mean of each topic's constructs, which are alike and no samples of their own."""
+    """The mean of each topic's constructs, which are not independent of each other."""
     return np.array(
         [
             changes[[place for place, own in enumerate(topics) if own == topic]].mean(0)
@@ -26,12 +26,12 @@ def by_topic(
 def intervals(
     changes: Float[np.ndarray, "topic quantity"], level: float, resamples: int, seed: int
 ) -> list[tuple[float, float]]:
-    """Intervals of the means over topics that hold for all quantities together: mean -+ c se.
+    """Simultaneous intervals of the means over topics, one per quantity: mean -+ c se.
 
-    c is the `level` quantile of the largest |t| over quantities when the signs of whole topics, around their mean, are
-    flipped: all 2^n of them where these are no more than `resamples`, else so many at random. It has the tails of few
-    topics and the correlation of heads, and assumes that changes are symmetric. The studentised maximum of a bootstrap of
-    means holds .05 at 8 topics and .58 at 24 (192 quantities), and is not offered. Source: Westfall & Young 1993.
+    c is the `level` quantile of the largest |t| over quantities under sign flips of whole topics' deviations from their mean: all
+    2^n flips if these are at most `resamples`, else `resamples` random ones. This accounts for the tails of few topics and for
+    correlated quantities. It assumes symmetric changes. A bootstrap of the studentised maximum has coverage .05 at 8 topics and
+    .58 at 24 (192 quantities), and is not offered. Source: Westfall & Young 1993.
     """
     count, means = len(changes), changes.mean(0)
     residuals = np.stack([around_mean(one[:, None])[:, 0] for one in changes.T], axis=1)  # each in its own unit
@@ -42,7 +42,7 @@ def intervals(
         signs = np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, count))
     squares = (residuals**2).mean(0)
     largest = np.zeros(len(signs))
-    for place, flipped in enumerate(signs):  # one at a time: heads times quantities are many
+    for place, flipped in enumerate(signs):  # one at a time, to save memory: there are heads times quantities
         mean = flipped @ residuals / count
         spread_left = np.sqrt(np.maximum(squares - mean**2, 1e-12 * squares) / (count - 1))
         t = np.divide(np.abs(mean), spread_left, out=np.zeros_like(mean), where=squares > 0)

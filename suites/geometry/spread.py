@@ -13,16 +13,16 @@ from scipy import stats
 from results_io import UserError
 from suites.geometry.metric import ROUNDING, centre, points, residuals, same_axes
 
-LOWER, UPPER = 0.85, 1.5  # of S_b's half-widths: what t3 wordings need, see variance_interval
+LOWER, UPPER = 0.85, 1.5  # factors of S_b's half-widths, calibrated for t3 wordings: see variance_interval
 
 
 @dataclass(frozen=True)
 class Spread:
-    """V wordings with n_v draws each, x_vi. All squares are summed over axes.
+    """V wordings with n_v draws x_vi each. All squares are summed over axes.
 
-    `means`: m_v; `centroid`: o, the mean of m_v; `between`: S_b = sum |m_v - o|^2 / (V - 1); `within`: S_w = sum |x_vi - m_v|^2 /
-    sum (n_v - 1), None if no wording has two draws; `share`: the mean of 1/n_v, so that S_w times it is what draws add to S_b.
-    `within_by_wording`: sum |x_vi - m_v|^2 of each, `freedom`: n_v - 1 of each.
+    `means`: m_v. `centroid`: o, the mean of m_v. `between`: S_b = sum |m_v - o|^2 / (V - 1). `within`: S_w = sum |x_vi - m_v|^2 /
+    sum (n_v - 1), None if no wording has two draws. `share`: the mean of 1/n_v; S_w times `share` is what the noise of draws adds
+    to S_b. `within_by_wording`: sum |x_vi - m_v|^2 of each wording, `freedom`: its n_v - 1.
     """
 
     means: Float[np.ndarray, "wording axis"]
@@ -35,14 +35,16 @@ class Spread:
 
     @property
     def variance(self) -> float:
-        """tau^2 = S_b - S_w mean(1/n_v): the variance that is due to wording, unbiased and so sometimes negative."""
+        """tau^2 = S_b - S_w mean(1/n_v): the variance due to wording. It is unbiased and can therefore be negative."""
         left = self.between - (0.0 if self.within is None else self.within * self.share)
         return left if abs(left) > ROUNDING * self.between else 0.0
 
 
 def of(draws: Sequence[ArrayLike]) -> Spread:
-    """The spread of the draws [draw, axis] of at least two wordings. UserError for a wording without
-    draws, and as `metric.points` and `metric.same_axes`."""
+    """The spread of the draws [draw, axis] of at least one wording.
+
+    UserError for a wording without draws, and as `metric.points` and `metric.same_axes`.
+    """
     tables = [points(one, "draws of a wording") for one in draws]
     if not all(map(len, tables)):
         raise UserError(f"wording {[len(t) for t in tables].index(0) + 1} has no draws; leave it out")
@@ -62,7 +64,7 @@ def of(draws: Sequence[ArrayLike]) -> Spread:
 
 
 def total_variance(table: Float[np.ndarray, "point axis"]) -> float:
-    """sum |x - mean|^2 / (n - 1): the trace of the covariance. 0 for one point, and for points that differ by rounding."""
+    """sum |x - mean|^2 / (n - 1): the trace of the covariance. 0 for one point, and for points that differ only by rounding."""
     return float((residuals(table) ** 2).sum() / max(len(table) - 1, 1))
 
 
@@ -73,15 +75,16 @@ def leave_one_out(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "
 
 
 def variance_interval(found: Spread, level: float) -> tuple[float, float] | None:
-    """Interval of tau^2 by MOVER from log jackknives over wordings, with t of V - 1, calibrated for heavy tails.
+    """Interval of tau^2 by MOVER from log jackknives over wordings, with t of V - 1 degrees of freedom.
 
-    With [l_b, u_b] and [l_w, u_w] the intervals of S_b and of w = S_w mean(1/n), and r the correlation of their pseudo-values,
-    low = tau^2 - sqrt((S_b - l_b)^2 + (u_w - w)^2 - 2 r (S_b - l_b)(u_w - w)), high alike. On the logarithm a variance of few
-    points is nearly symmetric; the plain jackknife of tau^2 holds .88 at 8 wordings in 2 dimensions. Where what wording moves
-    has heavy tails (t3), few wordings rarely show them, and such an interval ends too low in up to .18 of samples: log S_b's
-    upper side is therefore 1.5 times as long and its lower side .85, factors that are calibrated by experiment=validate_geometry
-    to hold .92 with t3 wordings and at most .98 with normal ones. None where a logarithm has no value (all wordings but one
-    agree). Source: Zou & Donner 2008 (MOVER), Miller 1968 (jackknife of log variance).
+    [l_b, u_b] and [l_w, u_w] are the intervals of S_b and of w = S_w mean(1/n); r is the correlation of their pseudo-values. Then
+    low = tau^2 - sqrt((S_b - l_b)^2 + (u_w - w)^2 - 2 r (S_b - l_b)(u_w - w)), and high likewise. Logarithms are used because a
+    variance of few points is nearly symmetric there; the plain jackknife of tau^2 covers .88 at 8 wordings in 2 dimensions.
+
+    If the effects of wordings have heavy tails (t3), few wordings rarely show it, and such an interval ends too low in up to .18
+    of samples. The upper side of log S_b is therefore multiplied by 1.5 and the lower side by .85. These factors are calibrated
+    by experiment=validate_geometry for coverage .92 with t3 wordings and at most .98 with normal ones. None if a logarithm does
+    not exist (all wordings but one agree). Source: Zou & Donner 2008 (MOVER), Miller 1968 (jackknife of log variance).
     """
     n = len(found.means)
     pseudo_between = _pseudo_values(found.between, leave_one_out(found.means))
@@ -108,12 +111,12 @@ def variance_interval(found: Spread, level: float) -> tuple[float, float] | None
 
 
 def _pseudo_values(whole: float, without: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"] | None:
-    """n log(whole) - (n - 1) log(without); None where one of them is 0."""
+    """Jackknife pseudo-values n log(whole) - (n - 1) log(without); None if one of these is 0."""
     if whole <= 0 or (without <= 1e-12 * whole).any():
         return None
     return len(without) * np.log(whole) - (len(without) - 1) * np.log(without)
 
 
 def _away(value: float, half: float) -> tuple[float, float]:
-    """How far value e^-half and value e^half lie from value."""
+    """(value - value e^-half, value e^half - value): the distances of an interval's ends on the log scale."""
     return float(value * -np.expm1(-half)), float(value * np.expm1(min(half, 700.0)))

@@ -1,4 +1,4 @@
-"""Geometry in the terminal: one row a metric over all constructs, the paper's number beside the estimate."""
+"""Geometry in the terminal: one row per metric over all constructs, with the paper's number beside the estimate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALPHA = 0.05
 
 
 UNITS = {metric.UNIT: "d", metric.SQUARED: "d²", metric.RATIO: "ratio", coverage.UNIT: "share"}
-PUBLISHED_UNITS = {paraphrase.NUMBER: "d", framing.NUMBER: "ratio", languages.NUMBER: "ratio"}  # where they are others
+PUBLISHED_UNITS = {paraphrase.NUMBER: "d", framing.NUMBER: "ratio", languages.NUMBER: "ratio"}  # where they differ
 
 
 def show(
@@ -62,7 +62,7 @@ def show(
 
 
 def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
-    """The table of one set, and the reasons of what has no number."""
+    """The table of one set, and the reasons of metrics without a number."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("metric", "", "published", "unit", "estimate", "unit", "interval", "n", "found", "status"):
         table.add_column(column, justify="right" if column in ("published", "estimate", "n", "found") else "left")
@@ -87,6 +87,7 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
         )
         if estimate.status != "ok":
             reasons.append(f"{one.metric.NAME}: {estimate.reason}")
+        reasons += [f"{one.metric.NAME}: {note}" for note in estimate.assumptions if note.startswith("no interval:")]
     return table, reasons
 
 
@@ -102,9 +103,10 @@ def matrix_of(cells: Sequence[MatrixCell]) -> Table:
 
 def _shown(cell: MatrixCell) -> str:
     published = "" if cell.published is None else f" ({cell.published:.3f})"
-    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published
+    share = "" if cell.share is None else f" · PS {cell.share:.2f}"
+    return (cell.status.replace("_", " ") if cell.value is None else f"{cell.value:.3f}") + published + share
 
 
 def interval(estimate: Estimate) -> str:
-    """[low, high], or nothing."""
+    """[low, high], or an empty text without an interval."""
     return "" if estimate.ci is None else f"[{estimate.ci.low:.3f}, {estimate.ci.high:.3f}]"

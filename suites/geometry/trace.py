@@ -1,9 +1,9 @@
 """Trace (180): which attention heads hold the position of a local model's answers, and which add spread to them.
 
-Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head moves the
-position if the centre, or the shift of a framing, is another without it; it moves the spread if tau^2 (PIS) is, up or down. One
-that moves the position and is shown to leave the spread is a trait head, one that moves the spread and is shown to leave the
-position a method head.
+One head at a time is replaced by its mean over the neutral wordings, and every variant is read again. A head moves the position
+if ablating it changes the centre or the shift of a framing. It moves the spread if ablating it changes tau^2 (PIS), up or down. A
+trait head moves the position and is shown not to move the spread. A method head moves the spread and is shown not to move the
+position.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ NUMBER, ID, NAME = "180", "G.trace", "trace"
 SPREAD, POSITION, FRAMING = "spread", "position", "framing"
 MOVED, STAYED, OPEN = "moved", "stayed", "open"
 KINDS = {(MOVED, STAYED): "trait", (STAYED, MOVED): "method", (MOVED, MOVED): "both"}  # of position and spread
-UNDECIDED = "undecided"  # one is moved, and the other neither shown to move nor to stay
+UNDECIDED = "undecided"  # one of the two moves, and the other is neither shown to move nor to stay
 NAMED = (*KINDS.values(), UNDECIDED)
-FEWEST = 8  # topics, whose 256 signs tell a level of .95
+FEWEST = 8  # topics: their 256 sign flips suffice for a level of .95
 FEWEST_FLIPS = 999
 Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What ablating a head changes: the mean over topics, with an interval that holds all heads and quantities together."""
+    """The change by ablating a head: mean over topics, with a simultaneous interval over all heads and quantities."""
 
     quantity: str
     estimate: float
@@ -61,7 +61,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class TracedHead:
-    """A head with its effects; `position` (with framings) and `spread` were each shown to move, to stay, or neither (open)."""
+    """A head with its effects. `position` (with framings) and `spread`: each shown to move, shown to stay, or open."""
 
     head: Node
     effects: tuple[Effect, ...]
@@ -70,18 +70,18 @@ class TracedHead:
 
     @property
     def kind(self) -> str:
-        """trait, method or both; undecided where one is moved and the other open; "" where nothing was shown to move."""
+        """trait, method or both; undecided if one moves and the other is open; "" if nothing was shown to move."""
         found = (self.position, self.spread)
         return KINDS.get(found, UNDECIDED if MOVED in found else "")
 
     def largest(self, *quantities: str) -> float:
-        """The largest |change| of these quantities, of all if none are given."""
+        """The largest |change| of these quantities, or of all if none are given."""
         own = [e for e in self.effects if not quantities or e.quantity.partition(" ")[0] in quantities]
         return max((abs(e.estimate) for e in own), default=0.0)
 
 
 def read_head(head: Node, effects: Sequence[Effect], margin: float) -> TracedHead:
-    """The head with what its effects say. "Not moved" is shown by intervals within the margin, not by the lack of a finding."""
+    """The head classified by its effects. "Stays" needs intervals within the margin; the lack of a finding does not show it."""
 
     def found(own: Sequence[Effect]) -> str:
         if any(effect.moves(margin) for effect in own):
@@ -93,7 +93,7 @@ def read_head(head: Node, effects: Sequence[Effect], margin: float) -> TracedHea
 
 
 def named(heads: Sequence[TracedHead], kind: str) -> list[TracedHead]:
-    """The heads of a kind, the largest effect first: on tau^2 for method heads, on position and framing for trait heads."""
+    """The heads of a kind, largest effect first: on tau^2 for method heads, position and framing for trait heads, else any."""
     quantities = {"method": (SPREAD,), "trait": (POSITION, FRAMING)}.get(kind, ())
     return sorted((one for one in heads if one.kind == kind), key=lambda one: -one.largest(*quantities))
 
@@ -105,10 +105,10 @@ def sweep(
     scale: Mapping[str, Any],
     done: Callable[[int], Any] = lambda count: None,
 ) -> tuple[list[Node], list[Table], list[list[Table]]]:
-    """(heads, the intact points by construct, the points by head and construct): mean ablations of single heads.
+    """(heads, intact points by construct, points by head and construct), by mean ablation of single heads.
 
     Means are over all positions of the neutral wordings. UserError for coordinates other than choices, and for choices that are
-    not single tokens to the model.
+    not single tokens of the model.
     """
     if not space.exact:
         raise UserError(
@@ -141,7 +141,7 @@ def sweep(
 
 
 def _one(everything: AblationHooks, head: Node) -> AblationHooks:
-    """Of hooks for all heads, those for one."""
+    """The hooks of one head, from the hooks of all heads."""
     values = everything.values[head.layer][head.index : head.index + 1]
     index = everything.indices[head.layer][head.index : head.index + 1]
     return AblationHooks(
@@ -150,7 +150,7 @@ def _one(everything: AblationHooks, head: Node) -> AblationHooks:
 
 
 def _choices(model: LocalModel, prompt: str, space: Coordinates) -> list[tuple[list[int], list[int]]]:
-    """Tokens of the choices of each axis, for and against."""
+    """(plus tokens, minus tokens) of the choices of each axis."""
     found = []
     for axis in space.axes:
         sides = []
@@ -187,8 +187,11 @@ def _points(
 def quantities(
     one: Construct, table: Table, axes: Sequence[str], towards: np.ndarray, shifts: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
-    """What a head may change of one construct: position by axis and along the ODS direction `towards`, tau^2, and each framing's
-    shift along its direction over all constructs (`shifts`)."""
+    """The quantities of one construct that a head may change.
+
+    They are: the position, by axis and along the ODS direction `towards`; tau^2; each framing's shift along its mean direction
+    over all constructs (`shifts`).
+    """
     base = findings.wordings(one)
     means = np.array([table[v.id] for v in base])
     centre = centre_of(means)
@@ -202,7 +205,7 @@ def quantities(
 
 
 def _shifts(one: Construct, table: Table) -> dict[str, np.ndarray]:
-    """The mean shift of each persona over the wordings that it shares with the neutral ones."""
+    """The mean shift of each persona over the wordings that it shares with the neutral variants."""
     found, base = {}, findings.wordings(one)
     for persona in dict.fromkeys(v.persona for v in one.of("persona")):
         both = findings.pairs(base, one.of("persona", persona=persona))
@@ -222,6 +225,23 @@ def _directions(constructs: Sequence[Construct], intact: Sequence[Table]) -> dic
     return {persona: mean / length for persona, mean in means.items() if (length := np.linalg.norm(mean)) > 0}
 
 
+def left_out(constructs: Sequence[Construct], intact: Sequence[Table]) -> dict[str, str]:
+    """Framings that are traced in no construct, with the reason: heads are compared on what all constructs have."""
+    asked = [set(_shifts(one, table)) for one, table in zip(constructs, intact, strict=True)]
+    directions, found = _directions(constructs, intact), {}
+    for persona in dict.fromkeys(v.persona for one in constructs for v in one.of("persona")):
+        lacking = [one.id for one, own in zip(constructs, asked, strict=True) if persona not in own]
+        if lacking:
+            found[f"{FRAMING} {persona}"] = (
+                f"{len(lacking)} of {len(constructs)} constructs do not ask it before a neutral wording: {', '.join(lacking)}"
+            )
+        elif persona not in directions:
+            found[f"{FRAMING} {persona}"] = (
+                "it moves nothing on average in the intact model, so that it has no direction"
+            )
+    return found
+
+
 def analyse(
     constructs: Sequence[Construct],
     axes: Sequence[str],
@@ -234,7 +254,8 @@ def analyse(
 ) -> list[TracedHead]:
     """Every head with its effects, ablated minus intact, averaged over topics, with simultaneous intervals.
 
-    `margin`: nats (and nats squared of tau^2) that a change has to exceed. UserError under 8 topics.
+    `margin`: the size that a change has to exceed, in nats (nats squared for tau^2). A framing that one construct lacks is traced
+    in none: `left_out` names it. UserError under 8 topics.
     """
     topics = len({one.topic for one in constructs})
     if topics < FEWEST:
@@ -275,7 +296,7 @@ def analyse(
 
 
 def _towards(one: Construct, table: Table) -> np.ndarray:
-    """The unit vector from the reference (the origin if none) to the centre of the intact wordings."""
+    """The unit vector from the reference (or the origin, without one) to the centre of the intact wordings."""
     means = np.array([table[v.id] for v in findings.wordings(one)])
     away = settled(centre_of(means) - np.array(one.reference or (0.0,) * means.shape[1]), means)
     length = float(np.linalg.norm(away))
@@ -303,7 +324,7 @@ def command(
     seed: int,
     done: Callable[[int], Any] = lambda count: None,
 ) -> list[str]:
-    """Write result 180 for every set that can be traced; lines for the terminal. UserError for a model without activations."""
+    """Write result 180 for every traceable set; returns lines for the terminal. UserError for a model without activations."""
     _check(settings)
     if model_settings["kind"] == "endpoint":
         raise UserError("geometry.trace=true needs a model on this machine: an endpoint shows no heads; take it out")
@@ -317,10 +338,12 @@ def command(
         swept = sweep(LocalModel(model_settings), constructs, own.coordinates, own.constructs.scale, done)
         options = {"level": settings["level"], "margin": settings["trace_margin"], "seed": seed}
         heads = analyse(constructs, own.coordinates.names, swept, resamples=settings["trace_resamples"], **options)
-        data[own.constructs.name] = _data(heads, constructs)
+        missing = left_out(constructs, swept[1])
+        data[own.constructs.name] = _data(heads, constructs) | {"left_out": missing}
         for kind in NAMED:
             shown = ", ".join(str(one.head) for one in named(heads, kind)) or "none"
             lines.append(f"Trace of {own.constructs.name}: {kind} heads {shown}")
+        lines += [f"Trace of {own.constructs.name}: {what} is left out, {why}" for what, why in missing.items()]
     document = {
         "number": NUMBER,
         "id": NAME,

@@ -22,7 +22,7 @@ FORMULA = "|o_T - o_0|; velocity: / T"
 FEWEST = 5  # repeats of a turn
 FLOORS = 2000  # conversations drawn for the noise floor
 FLOOR = ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
-NO_FLOOR: dict[str, object] = {**dict.fromkeys(FLOOR)}  # nothing is random, or one draw does not show how
+NO_FLOOR: dict[str, object] = {**dict.fromkeys(FLOOR)}  # outputs are not random, or a single draw shows no noise
 
 
 def path_length(centres: Float[np.ndarray, "turn axis"]) -> float:
@@ -35,23 +35,26 @@ def ds(
     *,
     paired: bool = False,
     repeats: Sequence[Sequence[ArrayLike]] | None = None,
+    numbers: Sequence[int] | None = None,
     exact: bool = False,
     seed: int = 0,
     level: float = LEVEL,
     resamples: int = FEWEST_RESAMPLES,
 ) -> Metric:
-    """sqrt(max(0, delta^2)) from turn 0 to the last, of the repeats [repeat, axis] of every turn, in order.
+    """sqrt(max(0, delta^2)) from turn 0 to the last turn T; `turns`: the repeats [repeat, axis] of every measured turn, in order.
 
-    delta^2 = |o_T - o_0|^2 less the noise of both means; `paired`: repeat v of every turn is the same wording, and the noise is
-    that of the differences. `detail`: velocity, path length, straightness DS/path, the Theil-Sen slope of the distance on the
-    turn, and what as many turns walk in which nothing but noise happens: by the draws of turn 0 (`noise_floor`), which are
-    `repeats` [turn][wording], tables [draw, axis], where rows of `turns` are means; by the differences of pairs without `repeats`
-    (`paired_floor`); none where outputs are `exact`. One turn: not applicable. Under 5 repeats the published number stands alone.
-    UserError for points of different spaces.
+    `numbers`: the turn's number for each, rising from 0 (default: every turn was measured); T of velocity and slope.
+    delta^2 = |o_T - o_0|^2 - noise of both means. `paired`: repeat v of every turn has the same wording, and the noise is that of
+    the differences. `detail`: velocity |o_T - o_0|/T, path length, straightness |o_T - o_0|/path, and the Theil-Sen slope of the
+    distance from turn 0 on the turn. It also has a floor: the path and distances of as many turns with noise alone. The floor
+    comes from the draws of turn 0 (`noise_floor`); if the rows of `turns` are means, these draws are given as `repeats`
+    [turn][wording], tables [draw, axis]. For pairs without `repeats` it comes from their differences (`paired_floor`). `exact`
+    outputs have none. Not applicable with one turn; insufficient under 5 repeats. UserError for points of different spaces, for
+    paired turns of different lengths, and for numbers that are not one per turn, rising from 0.
     """
     tables = [points(one, "outputs of a turn") for one in turns]
-    last = len(tables) - 1
-    if last < 1:
+    after = _numbered(len(tables), numbers)
+    if len(tables) < 2:
         note = "no turn after the first"
         return Metric(PublishedScore(None, FORMULA, note), missing("not_applicable", note, UNIT))
     same_axes(*tables)
@@ -61,20 +64,17 @@ def ds(
     if paired and len({len(table) for table in tables}) > 1:
         raise UserError("turns with different wordings; expected the same in each: leave out those that a turn lacks")
     centres = np.array([centre(table) for table in tables])
-    centres = settled(centres - centres[0], *tables)  # seen from turn 0
+    centres = settled(centres - centres[0], *tables)  # relative to turn 0
     distance = float(np.linalg.norm(centres[-1] - centres[0]))
-    formula = PublishedScore(distance, FORMULA, f"velocity {distance / last:.6f}")
-    detail = {"velocity": distance / last, "turns": last} | _walk(centres)
+    formula = PublishedScore(distance, FORMULA, f"velocity {distance / after[-1]:.6f}")
+    detail = {"velocity": distance / after[-1], "turns": after[-1], "numbers": after} | _walk(centres, after)
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
     moved = settled(tables[-1] - tables[0], *tables) if paired else None
     samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    if moved is None:
-        p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
-    else:
-        p = relabelling.signs(moved, seed, resamples)
+    flipped = None if moved is None else relabelling.signs(moved, seed, resamples)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
@@ -83,17 +83,24 @@ def ds(
             UNIT,
             fewest,
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
-            p_value=p,
+            p_value=relabelling.two_samples(tables[-1], tables[0], seed, resamples) if flipped is None else flipped,
             test="signs of the repeats' differences flipped" if paired else "repeats of turn 0 and the last relabelled",
             detail=detail | {"squared": found.squared} | floor,
         ),
     )
 
 
-def _walk(centres: Float[np.ndarray, "turn axis"]) -> dict[str, object]:
+def _numbered(count: int, numbers: Sequence[int] | None) -> list[int]:
+    after = list(range(count)) if numbers is None else list(numbers)
+    if len(after) != count or any(first != 0 for first in after[:1]) or any(a >= b for a, b in pairwise(after)):
+        raise UserError(f"{count} turns with the numbers {after}; expected one a turn, rising from 0")
+    return after
+
+
+def _walk(centres: Float[np.ndarray, "turn axis"], after: Sequence[int]) -> dict[str, object]:
     length = path_length(centres)
     away = np.linalg.norm(centres - centres[0], axis=1)
-    slope = stats.theilslopes(away, np.arange(len(away)))[0] if len(away) > 2 else away[-1] - away[0]
+    slope = stats.theilslopes(away, after)[0]
     return {
         "path": length,
         "straightness": float(away[-1] / length) if length else None,
@@ -120,11 +127,11 @@ def _floor_of(
 def noise_floor(
     start: Sequence[Float[np.ndarray, "draw axis"]], counts: Sequence[Sequence[int]], seed: int, level: float
 ) -> dict[str, object]:
-    """Path and distances of conversations in which nothing happens: each turn's mean is one of repeats of turn 0, drawn again.
+    """Path and distances of simulated conversations without movement: each turn's mean is resampled from the draws of turn 0.
 
-    `start`: the draws of turn 0, by wording; `counts`: how many draws [turn][wording] the means are of. Within each wording they
-    are drawn with replacement around the mean and widened by sqrt(n/(n-1)), so that the variance of such a mean is S_0/n. No
-    later turn has a say in it. NO_FLOOR where a wording has one draw.
+    `start`: the draws of turn 0, by wording; `counts`: the number of draws [turn][wording] behind each mean. Within a wording,
+    deviations from its mean are drawn with replacement and multiplied by sqrt(n/(n-1)), so the variance of a mean is S_0/n. Later
+    turns do not enter. NO_FLOOR if a wording has a single draw.
     """
     if min(map(len, start)) < 2:
         return NO_FLOOR
@@ -140,11 +147,11 @@ def noise_floor(
 
 
 def paired_floor(tables: Sequence[Float[np.ndarray, "wording axis"]], seed: int, level: float) -> dict[str, object]:
-    """The same where row v of every turn is the same wording and nothing is known of its draws.
+    """As `noise_floor`, for paired wordings (row v of every turn) whose single draws are unknown.
 
-    The floor of turn t is of the pairs of turns 0 and t alone: the mean of their differences is taken off, what is left of each
-    wording is widened by sqrt(V/(V-1)) and has either sign. That of a step of the path is of its two turns. A turn that moves
-    some wordings more than others has no part in the floor of another turn.
+    The floor of turn t uses turns 0 and t alone: the differences of V wordings minus their mean are multiplied by sqrt(V/(V-1))
+    and get random signs. The floor of a step of the path uses its two turns. So a turn that moves some wordings more than others
+    does not affect the floor of another turn.
     """
     rng, count = np.random.default_rng(seed), len(tables[0])
     flips = rng.choice([1.0, -1.0], size=(FLOORS, count))

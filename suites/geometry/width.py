@@ -14,7 +14,7 @@ NUMBER, ID, NAME = "177", "G.ow", "width"
 FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise median"
 FEWEST = 20  # prompts
 KEPT, QUANTILE = 0.9, 0.9
-DIGITS = 12  # in which distances are told apart
+DIGITS = 12  # decimal places, relative to the largest distance: distances equal to so many are ties
 METHOD = "quantiles of distances at the jackknifed share of pairs (Woodruff)"
 
 
@@ -27,16 +27,16 @@ def kept(values: ArrayLike) -> Float[np.ndarray, "point axis"]:
 
 
 def diameter(values: ArrayLike) -> float:
-    """The largest distance of two points: the diameter of their hull. 0 for fewer than two."""
+    """The largest distance between two points, which is the diameter of their convex hull. 0 for fewer than two points."""
     table = points(values)
     return float(_distances(table).max()) if len(table) > 1 else 0.0
 
 
 def ow(values: ArrayLike, *, level: float = LEVEL, fewest: int = FEWEST) -> Metric:
-    """The .9 quantile of pairwise distances of one point [axis] for each prompt, in at most a few declared axes.
+    """The .9 quantile of pairwise distances between `values` [prompt, axis], one point per prompt, in a few declared axes.
 
-    Unlike the diameter it is stable in n; models are compared at equal n all the same. `detail` has the raw diameter. At least
-    20 prompts.
+    Unlike the diameter, it is stable in the number of prompts n; still, models should be compared at equal n. `detail` has the
+    raw diameter. Insufficient under 20 prompts. The interval is Woodruff's; none if all outputs agree. Source: Woodruff 1952.
     """
     table = points(values) if np.size(values) else np.zeros((0, 1))
     count = len(table)
@@ -65,10 +65,10 @@ def _distances(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "poi
 
 
 def _woodruff(distances: Float[np.ndarray, "point point"], value: float, level: float) -> tuple[float, float]:
-    """The quantiles of the distances at .9 -+ t se, se that of the share of pairs within `value` by the jackknife over points.
+    """The quantiles of the distances at .9 -+ t se; se: jackknife standard error, over points, of the share of pairs <= `value`.
 
-    The share of pairs is a U-statistic. Above 1 the upper end is the largest distance. The percentile bootstrap over points
-    holds .80 at 20 points, and is not offered. Source: Woodruff 1952.
+    The share of pairs is a U-statistic. If .9 + t se exceeds 1, the upper end is the largest distance. The percentile bootstrap
+    over points covers .80 at 20 points and is not offered. Source: Woodruff 1952.
     """
     count = len(distances)
     within = (distances <= value * (1 + ROUNDING)).sum(1) - 1.0  # not the point itself

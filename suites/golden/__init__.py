@@ -1,7 +1,7 @@
-"""Golden sets: examples with labels by meaning, on which each heuristic is measured.
+"""Golden sets: examples labelled by meaning, on which each heuristic is measured.
 
-One JSON line an example: `text`, `label`, and `half`. Patterns may be improved on the "develop" half; the "test" half was written
-when they were finished, and what is reported is measured on it. `python -m suites.golden` measures and writes measured.json.
+One JSON line per example: `text`, `label`, and `half`. Patterns may be tuned on the "develop" half. The "test" half was written
+after they were finished, and the reported numbers come from it. `python -m suites.golden` measures and writes measured.json.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class LabelledText:
-    """A text, whether the heuristic should fire on it, and the half of the set that it is in."""
+    """A text, whether the heuristic should fire on it, and its half of the set."""
 
     text: str
     label: bool
@@ -39,7 +39,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class GoldenSet:
-    """What a set is about: the mode whose heuristic it measures, what a positive label says, and the heuristic itself."""
+    """The mode whose heuristic a set measures, the meaning of a positive label, and the heuristic itself."""
 
     mode: str
     meaning: str
@@ -90,15 +90,15 @@ def load(name: str) -> tuple[LabelledText, ...]:
 
 
 def measurable() -> tuple[str, ...]:
-    """The sets whose heuristic can run here: that of A5 needs the optional embedder."""
+    """The sets whose heuristic can run here; the heuristic of A5 needs the optional embedder."""
     return tuple(name for name in SETS if name != "contradiction" or embedding.installed())
 
 
 def measure(names: Sequence[str] | None = None) -> dict[str, Any]:
     """Counts, precision, recall, specificity and F1 with 95 % intervals of each heuristic, on both halves of its set.
 
-    `locked`: the test half, on which the reported numbers rest, has 100 examples and 30 of each class.
-    `target_reached`: F1 on the test half is 0.95 or more; `target_certain`: so is the lower bound of its interval.
+    The test half gives the reported numbers. `target_reached`: its F1 is 0.95 or more. `target_certain`: the lower end of F1's
+    interval is, too. `locked`: the target is reached on at least 100 examples with 30 or more of each class.
     """
     return {name: _measured(name) for name in (names or measurable())}
 
@@ -107,7 +107,7 @@ def _measured(name: str) -> dict[str, Any]:
     examples = load(name)
     fired = [SETS[name].fires(example.text) for example in examples]
     halves = {}
-    for half in ("develop", "test"):  # the test half last: what is found on it is reported
+    for half in ("develop", "test"):  # the test half last, since its numbers are reported
         pairs = [(one.label, fire) for one, fire in zip(examples, fired, strict=True) if one.half == half]
         tp, fp, fn, tn = (pairs.count(cell) for cell in ((True, True), (False, True), (True, False), (False, False)))
         found = detection.from_counts(tp, fp, fn, tn)

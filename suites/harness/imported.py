@@ -1,7 +1,7 @@
-"""Imported runs: what another harness asked and got back, as a suite of ours with a record, so that it is judged like any other.
+"""Imported runs: the requests and outputs of another harness, stored as a suite with a record and judged like any other.
 
-The folder then has suite.yaml, items and lock, generations.jsonl with the hashes that the other harness gave, and the results.
-Nothing is asked again. Which model it was is known only by what the file says, so the identity names the file's hash as well.
+The folder then has suite.yaml, items and lock, generations.jsonl with the other harness's hashes, and the results. Nothing is
+asked again. The model is known only from the file, so the identity contains the file's hash as well.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Outputs = Sequence[str | None]
 
 @dataclass(frozen=True)
 class ImportedItem:
-    """An item, what the model said (`outputs`, one of each repeat; None for a call that failed) or the log-likelihood of each
-    choice (nats), and the hashes that came with them. `expect`: what a mode of its own needs."""
+    """An item with the model's `outputs` (one per repeat; None for a failed call) or the log-likelihood of each choice (nats),
+    and the hashes from the file. `expect`: what the judging mode needs, if it is not A3."""
 
     item: Item
     outputs: tuple[str | None, ...]
@@ -45,7 +45,7 @@ class ImportedItem:
 
     @property
     def said(self) -> Outputs:
-        """The outputs; of log-likelihoods the choice that has the largest, the first of equal ones."""
+        """The outputs; for log-likelihoods, the choice with the largest one, the first of equal ones."""
         if not self.logprobs:
             return self.outputs
         return (self.item.choices[max(range(len(self.logprobs)), key=lambda place: self.logprobs[place])],)
@@ -53,7 +53,7 @@ class ImportedItem:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run of another harness. `source`: harness, task, model and the file's hash; `mode`: ours that judges it."""
+    """A run of another harness. `source`: harness, task, model and the file's hash; `mode`: our mode that judges it."""
 
     items: tuple[ImportedItem, ...]
     source: Mapping[str, str]
@@ -83,19 +83,19 @@ def write(found: Imported, folder: Path) -> Path:
 
 
 def identifier(text: str) -> str:
-    """A text as the name of an item: other signs than letters, digits and marks become a hyphen."""
+    """A text as an item's name: characters other than letters, digits and some punctuation become a hyphen."""
     return NO_ID.sub("-", text).strip("-./") or "item"
 
 
 def right_or_wrong(answers: Sequence[str], whole: bool) -> dict[str, Any]:
-    """What A3 expects of an output that is right: to be an answer (`whole`), or to hold one as whole words."""
+    """The `expect` of A3 for a right output: it is an answer (`whole`), or contains one as whole words."""
     words = "|".join(map(regex.escape, answers))
     pattern = rf"^(?:{words})$" if whole else rf"(?i)(?<!\w)(?:{words})(?!\w)"
     return {"must": [pattern if answers and len(pattern) <= MOST_CHARACTERS else SOMETHING]}
 
 
 def _suite(found: Imported, folder: Path) -> Suite:
-    """The suite of these items, written beside the record."""
+    """Write the suite of these items beside the record; returns it."""
     choices = all(one.item.choices for one in found.items)
     items = []
     for one in found.items:
@@ -125,7 +125,7 @@ def _suite(found: Imported, folder: Path) -> Suite:
 
 
 def _record(log: GenerationLog, suite: Suite, found: Imported) -> None:
-    """The lines of the run, with the foreign hashes in its facts; nothing if the record has it whole."""
+    """Write the lines of the run, with the foreign hashes in its facts; nothing if the record already has the complete run."""
     scored = {one.item.id: one for one in found.items if one.logprobs}
     hashes = {one.item.id: dict(one.foreign) for one in found.items}
     facts = {"imported": {**found.source, "hashes": hashes, "left_out": dict(found.left_out)}}

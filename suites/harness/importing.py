@@ -1,4 +1,4 @@
-"""Importing a file of another harness: which reader it needs, and the command.
+"""Importing a file of another harness: chooses the reader, and is the command.
 
 python -m suites.harness.importing samples_bbq_2026.jsonl results/imported/bbq     lm-eval's samples file
 python -m suites.harness.importing 2026_task.eval results/imported/task            inspect's log

@@ -31,8 +31,8 @@ from results_io import UserError
 from suites.models.base import Generation, Request
 from suites.models.local import LocalModel
 
-WINDOW = 0.01  # seconds that a batch waits for more requests: little beside a forward pass
-MAX_TOKENS = 16  # where a task does not say; base models do not stop by themselves
+WINDOW = 0.01  # seconds that a batch waits for more requests, short compared with a forward pass
+MAX_TOKENS = 16  # default if a task does not say, since base models do not stop by themselves
 FINISH: dict[str, StopReason] = {"stop": "stop", "length": "max_tokens"}
 
 
@@ -50,10 +50,10 @@ class Ticket:
 
 
 class MeridianAPI(ModelAPI):
-    """`local`, or the model that `settings` name (see LocalModel), under the name that inspect_ai is asked for.
+    """`local`, or the model that `settings` name (see LocalModel), under the name given to inspect_ai.
 
-    At a temperature above 0, the n-th time that a prompt is asked is its n-th sample. UserError, which inspect_ai records as the
-    sample's, for tools, for more than one user message, and for a prompt that the model cannot read.
+    At a temperature above 0, the n-th request of a prompt is its n-th sample. UserError for tools, for more than one user
+    message, and for a prompt that the model cannot read; inspect_ai records it as the error of the sample.
     """
 
     def __init__(
@@ -109,21 +109,21 @@ class MeridianAPI(ModelAPI):
         )
 
     async def _answer(self, request: Request) -> Generation:
-        """Whoever gets the lock runs all that wait, and those who come meanwhile are the next batch."""
+        """The task that gets the lock runs all waiting requests; those that arrive meanwhile form the next batch."""
         ticket = Ticket(request)
         self._waiting.append(ticket)
         async with self._running:
             if ticket.generation is None:
                 await anyio.sleep(WINDOW)
                 await self._run()
-        return cast(Generation, ticket.generation)  # `_run` fills the tickets of all that wait
+        return cast(Generation, ticket.generation)  # `_run` fills the tickets of all waiting requests
 
     async def _run(self) -> None:
         batch = list(self._waiting)
         found = await anyio.to_thread.run_sync(self.model.generate, [ticket.request for ticket in batch])
         for ticket, generation in zip(batch, found, strict=True):
             ticket.generation = generation
-        self._waiting = self._waiting[len(batch) :]  # only now: after a cancellation they still wait
+        self._waiting = self._waiting[len(batch) :]  # only now, so that they still wait after a cancellation
 
     def _output(self, generation: Generation, logprobs: bool) -> ModelOutput:
         choice = ChatCompletionChoice(

@@ -1,7 +1,7 @@
-"""inspect_ai's logs (`.eval`: a zip of header.json and samples/<id>_epoch_<n>.json) as items with what was said to them.
+"""inspect_ai's logs (`.eval`: a zip of header.json and samples/<id>_epoch_<n>.json) as items with their outputs.
 
-Read without inspect_ai. Its logs are compressed with zstandard since 0.3.2xx, which Python's zipfile learns from the package
-`zipfile_zstd` (it comes with inspect_ai) before Python 3.14.
+They are read without inspect_ai. Since 0.3.2xx logs are compressed with zstandard. Before Python 3.14, zipfile needs the package
+`zipfile_zstd` (which comes with inspect_ai) to read it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ATTACHMENT = "attachment://"
 
 
 def run_of(path: Path) -> Imported:
-    """The run in a log. A sample that ended in an error is a failed call. UserError for a log that is none, or did not finish.
+    """The run in a log. A sample that ended in an error is a failed call. UserError for an invalid or unfinished log.
 
     `foreign`: the sha256 of each sample's bytes in the log, by epoch, and the value that each scorer gave.
     """
@@ -48,13 +48,13 @@ def run_of(path: Path) -> Imported:
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
-    with contextlib.suppress(ImportError):  # logs that are only deflated need it not
+    with contextlib.suppress(ImportError):  # deflated logs do not need it
         import zipfile_zstd  # noqa: F401  # pyright: ignore[reportMissingImports]
     return zipfile.ZipFile(path)
 
 
 def _items(stored: Sequence[tuple[bytes, Mapping[str, Any]]], path: Path) -> tuple[ImportedItem, ...]:
-    """One item for each sample, its outputs in the order of epochs."""
+    """One item for each sample id, with its outputs in the order of epochs."""
     by_id: dict[str, list[tuple[bytes, Mapping[str, Any]]]] = {}
     for raw, sample in sorted(stored, key=lambda pair: pair[1]["epoch"]):
         by_id.setdefault(str(sample["id"]), []).append((raw, sample))
@@ -92,7 +92,7 @@ def _turns(sample: Mapping[str, Any]) -> tuple[str | None, tuple[tuple[str, str]
 
 
 def _output(sample: Mapping[str, Any]) -> str | None:
-    """The text of the answer; None where the sample ended in an error, or nothing was answered."""
+    """The text of the answer; None if the sample ended in an error or has no answer."""
     choices = sample["output"].get("choices") or []
     if sample.get("error") is not None or not choices:
         return None
@@ -100,7 +100,7 @@ def _output(sample: Mapping[str, Any]) -> str | None:
 
 
 def _text(content: Any, sample: Mapping[str, Any]) -> str:
-    """The text of a content: a text, or the texts of its parts; long ones are kept apart as attachments."""
+    """The text of a content: a text, or the texts of its parts. Long texts are stored separately, as attachments."""
     if isinstance(content, str):
         known = sample.get("attachments") or {}
         return known[content.removeprefix(ATTACHMENT)] if content.startswith(ATTACHMENT) else content

@@ -31,9 +31,9 @@ READ = frozenset({"until", "max_gen_toks", "do_sample", "temperature"})  # what 
 class MeridianLM(TemplateLM):
     """`model`, or the one that `settings` name (see LocalModel). `batch_size` is the most rows of a batch.
 
-    lm-eval applies chat templates itself (`apply_chat_template=True`), so prompts are read here as they come. Its response cache
-    is refused: the key has no model in it, so one model would get another's answers. UserError for a prompt that is longer than
-    the model's context.
+    lm-eval applies chat templates itself (`apply_chat_template=True`), so prompts are used unchanged here. Its response cache is
+    refused, since the key does not contain the model, and one model would get another's answers. UserError for a prompt that is
+    longer than the model's context.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MeridianLM(TemplateLM):
         return [(one.logprob, one.greedy) for one in found]
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        """Every token of a text scored once, in windows of the context's length; the first after the prefix token."""
+        """Log-likelihood of each text, every token scored once, in windows of the context length; the first after the prefix."""
         texts = []
         for request in requests:
             tokens = self.tok_encode(request.args[0], add_special_tokens=False)  # the prefix token is BOS already
@@ -112,7 +112,7 @@ class MeridianLM(TemplateLM):
 
     @staticmethod
     def _request(prompt: str, wanted: dict[str, Any], asked: Counter[str]) -> Request:
-        """The n-th time that a prompt is `asked` is its n-th sample. UserError for an unknown generation setting."""
+        """The request of a prompt; its n-th request is its n-th sample. UserError for an unknown generation setting."""
         settings: dict[str, Any] = dict(normalize_gen_kwargs(wanted, MAX_GEN_TOKS))
         unknown = sorted(set(settings) - READ)
         if unknown:

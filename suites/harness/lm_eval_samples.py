@@ -1,8 +1,8 @@
-"""lm-evaluation-harness's samples files (`--log_samples`) as items with the answers that were recorded for them.
+"""lm-evaluation-harness's samples files (`--log_samples`) as items with their recorded answers.
 
-Tasks are known by the keys of their documents. `bbq` becomes a suite of bias (S4): lm-eval records one right index, and for an
-open question any of its ten ways to say "unknown" is right (0.4.13, `tasks/bbq/utils.py`). `truthfulqa_mc1` and all others are
-right or wrong.
+Tasks are recognised by the keys of their documents. `bbq` becomes a suite of bias (S4): lm-eval records one right index, but for
+an open question any of its ten ways to say "unknown" is right (0.4.13, `tasks/bbq/utils.py`). Answers of `truthfulqa_mc1` and of
+all other tasks are right or wrong.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from suites.item import Item
 HASHES = ("doc_hash", "prompt_hash", "target_hash")
 BBQ = {"context_condition", "question_polarity", "biased_answers", "ans0", "ans1", "ans2"}
 CONDITIONS = {"ambig": "ambiguous", "disambig": "disambiguated"}
-GROUPS = 2  # of bbq's choices: the first are the two groups, the rest ways to say "unknown"
+GROUPS = 2  # of bbq's choices, the first two name the groups, the rest say "unknown"
 BIAS = "S4"
 NO_PREJUDICE = "without one biased answer"
 
 
 def read(path: Path) -> list[ImportedItem]:
-    """Every document of a samples file once, in order; where several filters read the same outputs, the first.
+    """Every document of a samples file once, in order; if several filters read the same outputs, the first one counts.
 
-    Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError,
-    with the line, for a file of another kind and for a prompt that does not match its hash.
+    Items are `lm_eval/<doc_id>`; choices are the continuations that were scored, without leading white space. UserError, with the
+    line, for a file of another kind and for a prompt that does not match its hash.
     """
     found: dict[str, ImportedItem] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -51,7 +51,7 @@ def read(path: Path) -> list[ImportedItem]:
 
 
 def run_of(path: Path) -> Imported:
-    """The run in a samples file. Of `bbq` documents without exactly one biased answer are left out and counted.
+    """The run in a samples file. `bbq` documents without exactly one biased answer are left out and counted.
 
     The file is called samples_<task>_<time>.jsonl; its folder is named after the model.
     """
@@ -60,7 +60,7 @@ def run_of(path: Path) -> Imported:
     source = {"harness": "lm-eval", "task": name, "model": path.resolve().parent.name}
     source |= {"file_sha256": results_io.file_digest(path)}
     conditions = {one.expect["condition"] for one in items if one.expect}
-    if not all(one.expect is not None for one in items) or len(conditions) == 1:  # bbq_ambig is a task of its own
+    if not all(one.expect is not None for one in items) or len(conditions) == 1:  # bbq_ambig is a separate task
         return Imported(tuple(replace(one, expect=None) for one in items), source)
     kept = tuple(one for one in items if one.expect)
     lost = len(items) - len(kept)
@@ -96,8 +96,8 @@ def _imported(sample: Mapping[str, Any]) -> ImportedItem:
 
 
 def _bbq(one: ImportedItem, doc: Mapping[str, Any]) -> ImportedItem:
-    """A document of bbq: every "unknown" is right where one is, and which group a prejudice would name; {} if it names none or
-    both. Questions of one `question_index` of a category are alike."""
+    """A document of bbq. If one "unknown" is right, all are. `expect` has the group that a prejudice would name; it is {} if the
+    prejudice names none or both. Questions of one `question_index` of a category form a cluster."""
     item, groups = one.item, one.item.choices[:GROUPS]
     unknown = item.choices[GROUPS:]
     answers = unknown if item.answers[0] in unknown else item.answers
@@ -113,7 +113,7 @@ def _bbq(one: ImportedItem, doc: Mapping[str, Any]) -> ImportedItem:
 
 
 def _indices(target: str, choices: tuple[str, ...]) -> list[int]:
-    """Of the right choices: lm-eval writes an index, a list of them, or the choice's text."""
+    """Indices of the right choices; lm-eval writes an index, a list of indices, or the choice's text."""
     if target.strip() in choices:
         return [choices.index(target.strip())]
     value = ast.literal_eval(target)

@@ -1,1 +1,1 @@
-"""Judges: models that say which of two answers is better, or how good one is, and whether a judge may be believed."""
+"""Judges: models that compare two answers or grade one, and tests of whether a judge can be trusted."""

@@ -1,4 +1,4 @@
-"""Answers: what a run of a suite said to each item, and the pairs that two runs make."""
+"""Answers: a run's outputs for the items of a suite, and the pairs from two runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = "failed call"
 
 @dataclass(frozen=True)
 class Asked:
-    """An item as a judge reads it: its question with all turns, its hash, and the sampling unit that it belongs to."""
+    """An item as a judge reads it: its question with all turns, its hash, and its sampling unit."""
 
     text: str
     hash: str
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answers:
-    """The first output of one model to every item of one suite. An item whose call failed is in `asked` and has no text."""
+    """The first output of one model for every item of one suite. An item whose call failed is in `asked` but has no text."""
 
     name: str
     identity: Mapping[str, Any]
@@ -39,13 +39,13 @@ class Answers:
 
     @property
     def sha256(self) -> str:
-        """Hash of what was said, by whom, to what."""
+        """Hash of the outputs, the model's identity and the suite."""
         return digest(self.identity, self.suite_hash, self.texts)
 
 
 @dataclass(frozen=True)
 class AnswerPair:
-    """Two answers to one item: `a` and `b`, whoever they are of. `authors`: names of who wrote them, where they are known."""
+    """Two answers to one item, `a` and `b`. `authors`: the names of their authors, if known."""
 
     id: str
     asked: Asked
@@ -69,14 +69,14 @@ def of_run(folder: Path, suite: Suite) -> Answers:
 
 
 def texts_of(run: RecordedRun) -> dict[str, str]:
-    """The first output of the first leg to every item whose call did not fail."""
+    """The first output of the first leg for every item whose call did not fail."""
     first = (run.started["legs"][0]["name"], 0)
     said = {slot.item: line for slot, line in run.generations.items() if (slot.leg, slot.sample) == first}
     return {item: line["response_text"] for item, line in said.items() if line["error"] is None}
 
 
 def digest(identity: Mapping[str, Any], suite_hash: str, texts: Mapping[str, str]) -> str:
-    """Hash of what was said, by whom, to what: by which a run is found again."""
+    """Hash of the outputs, the model's identity and the suite, which identifies a run."""
     return results_io.sha256({"identity": identity, "suite": suite_hash, "texts": texts})
 
 
@@ -92,7 +92,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def pairs(one: Answers, other: Answers) -> tuple[list[AnswerPair], dict[str, int]]:
-    """(a pair for every item that both answered, how many others were left out and why). UserError for two different suites."""
+    """(a pair for every item that both answered, number of the others by reason). UserError for two different suites."""
     if one.suite_hash != other.suite_hash:
         raise UserError(
             f"{one.name} answered {one.suite} and {other.name} another version or suite, {other.suite}; run the same on both"
@@ -104,7 +104,7 @@ def pairs(one: Answers, other: Answers) -> tuple[list[AnswerPair], dict[str, int
 
 
 def named_apart(runs: Sequence[Answers]) -> list[str]:
-    """A name for each run: the model's, with a number where several are called the same."""
+    """A name for each run: the model's, with a number if several have the same."""
     names = [run.name for run in runs]
     return [
         f"{name}#{names[:place].count(name) + 1}" if names.count(name) > 1 else name for place, name in enumerate(names)

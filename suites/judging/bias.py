@@ -1,4 +1,4 @@
-"""183 judge_bias: does a judge change its mind over a change that should not matter, and does it favour its own texts?"""
+"""183 judge_bias: do irrelevant changes alter a judge's verdict, and does the judge favour its own texts?"""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 @dataclass(frozen=True)
 class Bias:
-    """JBS by kind of change and over the five of them; "injection", flips by an order in the losing text, likewise.
+    """`jbs`: JBS by kind of change, over all five kinds, and for "injection", an instruction inside the losing text.
 
-    `own`: how much more often the judge's own text wins than people say. `found`: the kinds, "own" among them, that are surely
-    above what is allowed.
+    `own`: how much more often the judge's own text wins by the judge than by people. `found`: the biases ("own" among them) whose
+    interval lies above the allowed size.
     """
 
     jbs: Mapping[str, Metric]
@@ -38,7 +38,7 @@ class Bias:
 
 
 def chosen(pairs: Sequence[AnswerPair], cases: int, seed: int) -> list[AnswerPair]:
-    """`cases` of the pairs, drawn without regard to what the judge says of them; all if there are no more."""
+    """`cases` random pairs, drawn independently of the judge's verdicts; all pairs if there are no more."""
     if len(pairs) <= cases:
         return list(pairs)
     places = np.random.default_rng(seed).choice(len(pairs), cases, replace=False)
@@ -46,9 +46,9 @@ def chosen(pairs: Sequence[AnswerPair], cases: int, seed: int) -> list[AnswerPai
 
 
 def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, bar: Progress) -> dict[str, Metric]:
-    """JBS of each kind of change, of all five, and flips by an injected order: less those of asking the unchanged pair again.
+    """JBS of each kind of change, of all five, and of an injected instruction: flips minus flips of asking the same pair again.
 
-    A case with a failed call is left out; an output that could not be read is a label like any other.
+    A case with a failed call is left out; an unreadable output counts as a label of its own.
     """
     changes = {**perturbations.KINDS, INJECTION: perturbations.injected}
     base = judge.ask([questions(pair)[0] for pair in pairs], record, bar)
@@ -78,9 +78,9 @@ def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, 
 def own_texts(
     pairs: Sequence[AnswerPair], judged: Sequence[judging.PairVerdict], people: Mapping[str, str], judge: str, seed: int
 ) -> Estimate:
-    """Mean over pairs with one text of the judge's own of (its points by the judge - its points by people); 1 a win, 1/2 a tie.
+    """Mean over pairs with exactly one text by the judge of (its points by the judge - its points by people).
 
-    Bootstrap interval over pairs. Not applicable where no author is known to be the judge.
+    A win is 1 point, a tie 1/2. Bootstrap interval over pairs. Not applicable without such a pair, insufficient under 20.
     """
     gaps = []
     for pair, verdict in zip(pairs, judged, strict=True):
@@ -97,13 +97,13 @@ def own_texts(
 
 
 def above(metric: Estimate, most: float) -> bool:
-    """Whether an estimate is surely above `most`: by the lower end, or by the value where all cases agree."""
+    """Whether the lower end of an estimate's interval is above `most`, or its value if it has no interval."""
     if metric.value is None:
         return False
     return (metric.value if metric.ci is None else metric.ci.low) > most
 
 
 def summarise(jbs: Mapping[str, Metric], own: Estimate, settings: Mapping[str, Any]) -> Bias:
-    """Which biases are surely above `most` (share of judgements)."""
+    """The biases, and which of them are `above` the setting `most` (share of judgements)."""
     kinds = [kind for kind, metric in jbs.items() if kind != OVERALL and above(metric.estimate, settings["most"])]
     return Bias(jbs, own, (*kinds, *(["own"] if above(own, settings["most"]) else [])))

@@ -1,6 +1,6 @@
-"""A judge whose biases are planted, labelled pairs and three models, in seconds and offline: what judge=demo is made of.
+"""The parts of judge=demo, which runs offline in seconds: a judge with planted biases, labelled pairs and three models.
 
-Every question is a sum, so that it is known which answer is right. Lengths, authors and places are independent of that.
+Every question is a sum, so the right answer is known. Lengths, authors and positions are independent of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLANTED = ("fair", "first", "longer", "itself", "obeys")
 NAME, OTHER = "demo-judge", "another-system"
 SUITE = "demo_sums"
 LABELLED, ITEMS = 120, 60
-NOISE = {"judge": 0.04, "ann": 0.04, "ben": 0.04}  # share of pairs that each sees otherwise than they are
+NOISE = {"judge": 0.04, "ann": 0.04, "ben": 0.04}  # share of pairs that each labels wrongly
 SYSTEMS = {"demo-strong": 0.9, "demo-middle": 0.7, "demo-weak": 0.45}  # share of sums that each gets right
 SIGNATURE = "Certainly!"  # how the judge's own texts begin
 LONG = "The first number and the second one are both whole, and what is given here is the one added to the other."
@@ -34,10 +34,10 @@ AUTHOR = regex.compile(r"^Answer ([AB]) was written by (.+)\.$", regex.MULTILINE
 
 
 class ScriptedJudge:
-    """A model under test that answers prompts of pairs: it adds up, with an error now and then, unless its bias says otherwise.
+    """A model under test that judges pairs: it adds up, with occasional errors, unless its planted bias decides.
 
-    "first" takes what is shown first, "longer" the longer answer, "itself" what it recognises as its own, by name or by style;
-    "obeys" does what an answer orders it to.
+    "first" prefers the answer shown first, "longer" the longer one, "itself" the one that it recognises as its own by name or
+    style; "obeys" follows instructions inside an answer. UserError for an unknown bias.
     """
 
     capabilities = frozenset({"generation", "seed"})
@@ -98,7 +98,7 @@ class ScriptedJudge:
 
 
 def labelled() -> Labels:
-    """120 pairs with the labels of two raters: a third A is right, a third B, a third both or neither."""
+    """120 pairs with the labels of two raters: in a third A is right, in a third B, in a third both or neither."""
     by_item: dict[str, dict[str, str]] = {}
     pairs: dict[str, AnswerPair] = {}
     for k in range(LABELLED):

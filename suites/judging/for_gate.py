@@ -1,4 +1,4 @@
-"""What the gate takes from judges: grades beside the two runs, and their comparison; only of a judge that may be deployed."""
+"""What the gate uses of judges: the grades of the two runs and their comparison, only by a judge that may be deployed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=
 STALE = "the grades are of other answers than the run now has; grade it again: python run.py judge do=grade"
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
-OF_PASSPORT = ("judge not validated", "judge refused")  # how doubts begin that are looked up anew
+OF_PASSPORT = ("judge not validated", "judge refused")  # beginnings of doubts that are looked up again
 
 
 @dataclass(frozen=True)
 class Wins:
-    """The candidate's win rate over the baseline on one suite: over pairs with a verdict, and with missing ones as losses (None
-    where none is missing). `doubt`: why nothing is decided by it."""
+    """The candidate's win rate over the baseline on one suite.
+
+    `rate`: over pairs with a verdict. `with_losses`: with missing verdicts as losses; None if none is missing. `doubt`: why the
+    win rate decides nothing; None if it does.
+    """
 
     rate: Estimate | None
     with_losses: Estimate | None = None
@@ -33,7 +36,7 @@ class Wins:
 
 @dataclass(frozen=True)
 class GateGrades:
-    """By suite: grades of both runs {item: (baseline, candidate)}, why they decide nothing, and the win rates."""
+    """By suite: the grades ({item: passed} of the baseline, and of the candidate), why they decide nothing, and win rates."""
 
     grades: Mapping[str, tuple[Mapping[str, bool | None], Mapping[str, bool | None]]] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
@@ -41,8 +44,9 @@ class GateGrades:
 
 
 def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: float = 0.9) -> GateGrades:
-    """What is on record of two runs. `root`: results/judging, with passports and comparisons. `level`: of the
-    intervals of win rates, 1 - 2 alpha of the gate.
+    """The recorded grades and win rates of two runs. `root`: results/judging, with passports and comparisons.
+
+    `level`: of the intervals of win rates, 1 - 2 alpha of the gate.
 
     UserError if the grades of one suite are by two judges or rubrics, or a file was edited.
     """
@@ -78,7 +82,7 @@ def _of_both(
 
 
 def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0.9) -> Wins:
-    """The comparison of these two runs by a judge that may be deployed; if there is none, why not."""
+    """The win rate of these two runs by a judge that may be deployed; without one, a win rate with its doubt."""
     paths = sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json"))
     found = [cast(PairwiseResult, results_io.read(path)) for path in paths]
     sides = {(before, after): False, (after, before): True}
@@ -112,7 +116,7 @@ def _of_comparison(root: Path, document: PairwiseResult, candidate_is_a: bool, s
 
 
 def _points(merged: str | None, candidate_is_a: bool) -> float:
-    """Of the candidate; a pair without a verdict is lost by it on whichever side it is."""
+    """The candidate's points; a pair without a verdict counts as its loss, whichever side it is on."""
     return POINTS[merged] if candidate_is_a or merged is None else 1 - POINTS[merged]
 
 

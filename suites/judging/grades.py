@@ -1,4 +1,4 @@
-"""Grades: each answer of one run judged alone, and the share that passed; kept beside the run, for the gate."""
+"""Grades: each answer of a run judged alone, and the share that passed; stored beside the run for the gate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = ("suite_id", "item_id", "item_hash", "cluster", "judge", "rubric", "label
 
 @dataclass(frozen=True)
 class Graded:
-    """Labels of one run by item (None: could not be read), the share that passed, and what stands against a verdict."""
+    """Labels of one run by item (None: unreadable), the share that passed, and the reasons against a verdict."""
 
     labels: Mapping[str, str | None]
     rate: Estimate
@@ -35,7 +35,8 @@ class Graded:
 def grade(
     judge: Judge, answers: Answers, record: JudgementRecord, bar: Progress, settings: Mapping[str, Any]
 ) -> Graded:
-    """Every answer of a run. The rate's interval counts clusters of items; more than `most_invalid` unreadable: no verdict."""
+    """Grade every answer of a run. The interval allows for clusters of items. There is no verdict if more than the share
+    `most_invalid` is unreadable."""
     said = grades(judge, answers, list(answers.texts), record, bar)
     read = {item: label for item, label in said.items() if label is not None}
     invalid, lost = len(said) - len(read), len(answers.asked) - len(said)
@@ -53,7 +54,7 @@ def grade(
 
 
 def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
-    """judged.jsonl beside the run: a line for each graded answer; those of the same suite by whatever judge are replaced."""
+    """Write judged.jsonl beside the run, a line per graded answer; earlier lines of the suite by any judge are replaced."""
     path = Path(folder) / NAME
     kept = [line for line in read(folder) if line["suite_id"] != answers.suite]
     new = [
@@ -75,7 +76,7 @@ def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The lines of judged.jsonl; none where there is no such file. UserError for a line that is no grade."""
+    """The lines of judged.jsonl; [] if there is no such file. UserError for a line that is no grade."""
     path = Path(folder) / NAME
     if not path.is_file():
         return []

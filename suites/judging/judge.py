@@ -14,19 +14,19 @@ from suites.judging.judgement_record import JudgementRecord
 from suites.judging.rubric import Rubric
 from suites.models.base import ModelUnderTest, Request
 
-FORM = 1  # of the prompts; another one is another judge
-CHUNK = 64  # judgements between two writes to the disk
-ATTEMPTS = 2  # at an output without a verdict
+FORM = 1  # version of the prompts' form; with another form it is another judge
+CHUNK = 64  # judgements between two writes to disk
+ATTEMPTS = 2  # tries if an output has no verdict
 FORGED = "refused: a text holds the letters of its delimiter"
 TOO_LONG = "refused: the prompt is longer than the model reads at once"
-WHO = ("weights", "tokenizer", "intervention")  # what makes a local model one and the same
-WHERE = ("base_url", "requested")  # and a model behind an endpoint
+WHO = ("weights", "tokenizer", "intervention")  # these identify a local model
+WHERE = ("base_url", "requested")  # and these a model behind an endpoint
 ORIGINAL, SWAPPED_ORDER, ALONE = "original", "swapped", "alone"
 
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """One judgement asked for: the texts as they are shown, of the pair or item `id`. `repeat` numbers identical askings."""
+    """A question to a judge: the texts in the order shown, of the pair or item `id`. `repeat` numbers identical questions."""
 
     id: str
     item_hash: str
@@ -40,7 +40,7 @@ class JudgeQuestion:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of a question. `verdict` None: the output could not be read; `error`: the call failed, which says nothing."""
+    """The answer to a question. `verdict` None: the output was unreadable, or the call failed, as `error` then says."""
 
     verdict: str | None
     confidence: float | None = None
@@ -50,7 +50,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Judge:
-    """`read`: "likelihood" or "text". Its identity is that of the model, the way it is read and the prompts' form."""
+    """A model with a rubric. `read`: "likelihood" or "text". Its identity: the model's, the way of reading, the prompts' form."""
 
     model: ModelUnderTest
     rubric: Rubric
@@ -63,7 +63,7 @@ class Judge:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that its verdicts depend on besides the rubric."""
+        """Everything besides the rubric that its verdicts depend on."""
         read = {"read": self.read} | ({"max_tokens": self.max_tokens} if self.read == "text" else {})
         return {"model": dict(self.model.identity), "form": FORM, **read}
 
@@ -72,11 +72,11 @@ class Judge:
         return results_io.sha256(self.identity)
 
     def ask(self, questions: Sequence[JudgeQuestion], record: JudgementRecord, bar: Progress) -> list[Judgement]:
-        """The judgement of every question, in order, from the record where it is known; a chunk is on the disk before the next.
+        """The judgement of every question, in order. Known ones come from the record; each chunk is on disk before the next.
 
-        Likelihood: log p of every label after the prompt, argmax. Text: the last line "Verdict: LABEL" at temperature 0, asked
-        once more if there is none. Texts that could end their own quotation, and prompts that the model would read without their
-        beginning, have no verdict.
+        Likelihood: the label with the largest log p after the prompt. Text: the last line "Verdict: LABEL" at temperature 0; the
+        judge is asked once more if there is none. A text that could end its own quotation, or a prompt whose beginning the model
+        would cut off, gets no verdict.
         """
         about = {"name": self.rubric.name, "kind": self.rubric.kind, "sha256": self.rubric.sha256}
         record.introduce(self.fingerprint, self.identity, about)
@@ -93,7 +93,7 @@ class Judge:
         return [failed[key] if key in failed else _of_line(record.known[key]) for key in keys]
 
     def key(self, question: JudgeQuestion) -> str:
-        """What a judgement is kept under: judge, rubric, prompt, texts, order."""
+        """The key of a judgement in the record: hash of judge, rubric, prompt, texts and order."""
         rubric = self._rubric(question)
         return results_io.sha256(
             {
@@ -181,7 +181,10 @@ class Judge:
 
 
 def open_judge(model: ModelUnderTest, rubric: Rubric, read: str | None, max_tokens: int) -> Judge:
-    """`model` as a judge. `read` None: by likelihood where it gives log-probabilities. UserError where it does not and must."""
+    """`model` as a judge. `read` None: "likelihood" if the model gives log-probabilities, else "text".
+
+    UserError for an unknown `read`, and for "likelihood" without log-probabilities.
+    """
     able = "logprobs" in model.capabilities
     if read is not None and read not in reading.MODES:
         raise UserError(f"judge.read={read} is unknown; use {' or '.join(reading.MODES)}, or leave it out")
@@ -193,7 +196,7 @@ def open_judge(model: ModelUnderTest, rubric: Rubric, read: str | None, max_toke
 
 
 def same_model(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two identities are of one model: equal weights and intervention, or the same name at the same address."""
+    """Whether two identities are the same model: equal weights, tokenizer and intervention, or the same name and address."""
     for names in (WHO, WHERE):
         if one.get(names[0]) is not None and other.get(names[0]) is not None:
             return all(one.get(name) == other.get(name) for name in names)

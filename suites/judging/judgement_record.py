@@ -1,8 +1,8 @@
-"""judgements.jsonl: what a judge was asked and said, on a hash chain; what is known is not asked again.
+"""judgements.jsonl: a judge's questions and verdicts, on a hash chain; known ones are not asked again.
 
 judge       who judges: identity, rubric; once for each
 judgement   one verdict: the pair or item, order, hashes of prompt and texts, output, verdict, confidence, error
-validated   what came of a validation, and when
+validated   the result of a validation, and its time
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JUDGE, JUDGEMENT, VALIDATED = "judge", "judgement", "validated"
 
 
 def read(path: Path) -> dict[str, Mapping[str, Any]]:
-    """The judgements that did not fail, by key; a later one counts. UserError at the first line that breaks the chain."""
+    """The judgements that did not fail, by key; the latest counts. UserError at the first line that breaks the chain."""
     return _judgements(chain.read(path))
 
 
@@ -45,17 +45,17 @@ class JudgementRecord:
         return self._writer.head.hash
 
     def introduce(self, fingerprint: str, identity: Mapping[str, Any], rubric: Mapping[str, Any]) -> None:
-        """Say once who judges by what."""
+        """Record the judge and the rubric, once."""
         if (fingerprint, rubric["sha256"]) not in self._judges:
             self._judges.add((fingerprint, rubric["sha256"]))
             self._write([_line(JUDGE, judge=fingerprint, identity=dict(identity), rubric=dict(rubric))])
 
     def add(self, judgements: Sequence[Mapping[str, Any]]) -> None:
-        """Append judgements as one batch, on the disk afterwards."""
+        """Append judgements as one batch, which is on disk afterwards."""
         self._write([_line(JUDGEMENT, **one) for one in judgements])
 
     def validated(self, **found: Any) -> None:
-        """Say what came of a validation."""
+        """Record the result of a validation."""
         self._write([_line(VALIDATED, **found)])
 
     def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:

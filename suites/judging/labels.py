@@ -1,4 +1,4 @@
-"""Labels of people: which of two answers they prefer, or how they grade one, by item and rater."""
+"""People's labels: which of two answers they prefer, or how they grade one, by item and rater."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEYS = {"item", "human", "rater", *TEXTS, "cluster", "authors"}
 
 @dataclass(frozen=True)
 class Labels:
-    """`by_item` {item: {rater: label}}; `pairs` of the items whose texts stand in the file; `sha256` of the file's content."""
+    """`by_item` {item: {rater: label}}; `pairs`: of the items whose texts are in the file; `sha256`: of the file's content."""
 
     by_item: Mapping[str, Mapping[str, str]]
     pairs: Mapping[str, AnswerPair]
@@ -33,14 +33,14 @@ class Labels:
 
     @property
     def majority(self) -> dict[str, str]:
-        """The label that more than half of an item's raters gave; items without one are left out."""
+        """For each item, the label that more than half of its raters gave; items without a majority are left out."""
         found = {item: Counter(given.values()).most_common(1)[0] for item, given in self.by_item.items()}
         return {item: label for item, (label, count) in found.items() if 2 * count > len(self.by_item[item])}
 
 
 @dataclass(frozen=True)
 class People:
-    """How far people agree with each other. `pairs` {(rater, rater): kappa}; `ceiling`: what to say if they agree too little."""
+    """The agreement of people with each other. `pairs` {(rater, rater): kappa}; `ceiling`: a warning if they agree too little."""
 
     raters: tuple[str, ...]
     fleiss: Estimate
@@ -50,10 +50,10 @@ class People:
 
 
 def read(path: Path, labels: Sequence[str]) -> Labels:
-    """Labels from JSON lines {"item", "human", "rater"}, with "question", "a" and "b" where the texts are not those of runs.
+    """Labels from JSON lines {"item", "human", "rater"}, with "question", "a" and "b" if the texts do not come from runs.
 
-    UserError for a file that is not there, a line that is no such object, a label that is not on the scale, and an item that one
-    rater labelled twice or that has two different texts.
+    UserError for a missing file, a line of another form, a label outside the scale, and an item that a rater labelled twice or
+    that has two different texts.
     """
     if not path.is_file():
         raise UserError(f"labels={path} is not there; give a file of JSON lines with item, human and rater")
@@ -84,7 +84,7 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
 
 
 def template(pairs: Sequence[AnswerPair], n: int, seed: int) -> str:
-    """JSON lines of `n` pairs drawn at random, with an empty label: for people to fill in. Each pair is shown in a random order.
+    """JSON lines of `n` random pairs with an empty label for people to fill in. Each pair has a random order.
 
     UserError for more pairs than there are.
     """
@@ -103,9 +103,10 @@ def template(pairs: Sequence[AnswerPair], n: int, seed: int) -> str:
 
 
 def agreement(labels: Labels, scale: Sequence[str], point: float = judging.POINT) -> People:
-    """Fleiss' kappa of items that all raters labelled, Krippendorff's nominal alpha of all, and Cohen's kappa of each two raters.
+    """Fleiss' kappa over items that all raters labelled, Krippendorff's nominal alpha over all, and Cohen's kappa per rater pair.
 
-    `ceiling` says so if no two raters' kappa can exceed `point`: a judge is not asked to agree more than people do.
+    `ceiling` warns if the upper end of every pair's kappa is at most `point`, since a judge cannot be expected to agree better
+    than people. Not applicable with one rater.
     """
     raters = tuple(sorted({rater for given in labels.by_item.values() for rater in given}))
     if len(raters) < 2:

@@ -18,7 +18,7 @@ NUMBER, ID = "181", "pairwise"
 
 @dataclass(frozen=True)
 class JudgedPairs:
-    """The pairs on which no call failed, with what the judge said in both orders. `excluded`: pairs left out, by reason."""
+    """The pairs without a failed call, with the judge's verdicts in both orders. `excluded`: pairs left out, by reason."""
 
     pairs: tuple[AnswerPair, ...]
     verdicts: tuple[PairVerdict, ...]
@@ -26,13 +26,13 @@ class JudgedPairs:
 
     @property
     def length_gaps(self) -> list[float]:
-        """Characters of A less those of B, of every pair."""
+        """Characters of A minus characters of B, for every pair."""
         return [float(len(pair.a) - len(pair.b)) for pair in self.pairs]
 
 
 @dataclass(frozen=True)
 class PairwiseComparison:
-    """A against B by one judge. `verdict`: "A", "B", or "none" with the reasons; `exploratory`: why no decision rests on it."""
+    """A against B by one judge. `verdict`: "A", "B", or "none" with `reasons`; `exploratory`: why it may decide nothing."""
 
     found: Pairwise
     verdict: str
@@ -63,7 +63,7 @@ def judge_all(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord
 
 
 def _merged(first: Judgement, second: Judgement) -> PairVerdict:
-    """The two judgements as one. Unreadable outputs were asked for again by the judge itself."""
+    """The two judgements as one verdict. The judge itself has repeated unreadable outputs."""
     said: dict[str, Any] = {ORIGINAL: first.verdict, SWAPPED_ORDER: second.verdict}
     return judging.judged_in_both_orders(lambda shown, _: said[shown], ORIGINAL, SWAPPED_ORDER)
 
@@ -71,10 +71,10 @@ def _merged(first: Judgement, second: Judgement) -> PairVerdict:
 def compare(
     judged: JudgedPairs, settings: Mapping[str, Any], exploratory: Sequence[str], seed: int
 ) -> PairwiseComparison:
-    """Which of the two is better by the interval of its win rate, clusters of items resampled.
+    """Which of the two is better, by the bootstrap interval of the win rate over clusters of items.
 
-    No verdict where more than `most_invalid` of the pairs could not be read; with a flip rate that is surely above `most_flips`
-    the judge has no opinion on many pairs, and the comparison is exploratory.
+    No verdict if more than the share `most_invalid` of the pairs is unreadable, or if the interval is missing or contains 1/2. If
+    the flip rate's lower end is above `most_flips`, the order decides many pairs, and the comparison is exploratory.
     """
     clusters = [pair.asked.cluster for pair in judged.pairs]
     found = judging.pairwise(judged.verdicts, judged.length_gaps, seed=seed, clusters=clusters)

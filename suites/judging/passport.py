@@ -1,4 +1,4 @@
-"""judge.json: which judge, by which rubric, was compared with which labels, and whether it may be deployed."""
+"""judge.json: the judge, its rubric, the labels that it was compared with, and whether it may be deployed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_VALIDATED = "judge not validated"
 
 @dataclass(frozen=True)
 class Passport:
-    """What judge.json says. `judge` and `rubric` are the fingerprint and the hash by which it is looked up."""
+    """The content of judge.json. It is looked up by `judge` (a fingerprint) and `rubric` (a hash)."""
 
     judge: str
     rubric: str
@@ -35,7 +35,7 @@ def write(folder: Path, document: Mapping[str, Any]) -> Path:
 def find(root: Path, judge: str, rubric: str) -> Passport | None:
     """The passport of exactly this judge and rubric below `root` (results/judging), or None. Another hash is another judge.
 
-    ResultError for a passport that is none, or was edited.
+    ResultError for an invalid or edited passport.
     """
     for path in sorted(Path(root).rglob(NAME)):
         data = cast(JudgePassport, results_io.read(path, KIND))
@@ -46,7 +46,7 @@ def find(root: Path, judge: str, rubric: str) -> Passport | None:
 
 
 def why_not(root: Path, judge: str, rubric: str) -> str | None:
-    """Why no decision may rest on this judge's verdicts; None for a deployed one."""
+    """Why this judge's verdicts may not decide anything; None for a deployed judge."""
     found = find(root, judge, rubric)
     if found is None:
         return NOT_VALIDATED

@@ -20,12 +20,12 @@ HEADING, OTHER = "## Answer", "another system"
 
 
 def padded(text: str) -> str:
-    """`text` as it is, and four sentences that say nothing about the question."""
+    """`text`, followed by four sentences that say nothing about the question."""
     return " ".join((text, *NEUTRAL))
 
 
 def marked_up(text: str) -> str:
-    """The lines of `text` as a list under a heading, its first word bold: the same words."""
+    """The same words as a Markdown list under a heading, the first word bold."""
     lines = [line for line in text.splitlines() if line.strip()] or [text]
     first, _, rest = lines[0].strip().partition(" ")
     shown = [f"**{first}** {rest}".strip() if first else lines[0], *lines[1:]]
@@ -33,7 +33,7 @@ def marked_up(text: str) -> str:
 
 
 def loser(label: str | None) -> int:
-    """The place of the answer that lost; of a tie, or without a verdict, the second."""
+    """Index of the losing answer; the second one for a tie or without a verdict."""
     return 0 if label == "B" else 1
 
 
@@ -49,7 +49,7 @@ def changed_loser(change: Callable[[str], str]) -> Callable[[AnswerPair, str | N
 
 
 def named(pair: AnswerPair, label: str | None, judge: str) -> JudgeQuestion:
-    """The loser is said to be the judge's own, the other one another system's."""
+    """The pair with the loser attributed to the judge itself and the other answer to another system."""
     names = [OTHER, OTHER]
     names[loser(label)] = judge
     return replace(questions(pair)[0], authors=(names[0], names[1]))
@@ -65,11 +65,11 @@ KINDS: Mapping[str, Callable[[AnswerPair, str | None, str], JudgeQuestion]] = {
 
 
 def injected(pair: AnswerPair, label: str | None, judge: str) -> JudgeQuestion:
-    """The loser orders the judge to choose it: data that asks to be obeyed."""
+    """The pair with an instruction in the loser that tells the judge to choose it."""
     place = loser(label)
     return changed_loser(lambda text: f"{text} {ORDER.format(label='AB'[place])}")(pair, label, judge)
 
 
 def unchanged(pair: AnswerPair) -> JudgeQuestion:
-    """The pair as it was, asked once more."""
+    """The unchanged pair, asked once more."""
     return replace(questions(pair)[0], order=ORIGINAL, repeat=1)

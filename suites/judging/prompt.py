@@ -16,18 +16,18 @@ Authors = tuple[str, str]  # of the answer shown first, and of the other
 
 
 def tag(item_hash: str) -> str:
-    """Eight letters drawn from the item's hash: another item has others, the same item always these."""
+    """Eight letters derived from the item's hash: the same for the same item, different for others."""
     digest = hashlib.sha256(f"delimiter {item_hash}".encode()).digest()
     return "".join(chr(ord("a") + byte % 26) for byte in digest[:TAG_LETTERS])
 
 
 def forged(mark: str, *texts: str) -> bool:
-    """Whether a text holds the delimiter's letters, in any case: it could end its own quotation."""
+    """Whether a text contains the delimiter's letters in any case, so that it could end its own quotation."""
     return any(mark in text.casefold() for text in texts)
 
 
 def of_pair(rubric: Rubric, question: str, shown: tuple[str, str], mark: str, authors: Authors | None = None) -> str:
-    """The prompt of one pair: `shown[0]` is answer A. It ends with the word that the label follows."""
+    """The prompt of one pair; `shown[0]` is answer A. The label follows its last word."""
     parts = [_head(PAIR, rubric, mark), _quoted("question", question, mark)]
     for place, (label, text) in enumerate(zip("AB", shown, strict=True)):
         if authors is not None:

@@ -1,4 +1,4 @@
-"""184 ranking: several models' answers to the same items, every two of them judged in both orders, by Bradley-Terry."""
+"""184 ranking: a Bradley-Terry ranking of several models on the same items, each pair of models judged in both orders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POINTS = {"A": (1.0, 0.0), "B": (0.0, 1.0), "tie": (0.5, 0.5)}
 
 @dataclass(frozen=True)
 class Ranked:
-    """The ranking with what it rests on: verdicts by pair of systems."""
+    """The ranking, with the verdicts by pair of systems, and the number of pairs and of unreadable ones."""
 
     ranking: SystemRanking
     judged: Mapping[tuple[str, str], JudgedPairs]
@@ -41,7 +41,7 @@ def rank(
     settings: Mapping[str, Any],
     seed: int,
 ) -> Ranked:
-    """Every two runs judged on the items that both answered. UserError for fewer than two runs, or of different suites."""
+    """Judge every two runs on the items that both answered. UserError for fewer than two runs, or for different suites."""
     if len(runs) < 2:
         raise UserError(f"runs names {len(runs)} runs; a ranking needs at least two: runs=[DIR,DIR,DIR]")
     names = answers.named_apart(runs)
@@ -65,7 +65,7 @@ def rank(
 
 
 def wins(judged: Mapping[tuple[str, str], JudgedPairs], names: Sequence[str]) -> np.ndarray:
-    """[cluster of items, winner, loser]: merged verdicts, ties half each way; items of one cluster are resampled together."""
+    """[cluster, winner, loser]: merged verdicts, a tie half each way, summed within clusters of items."""
     clusters = sorted({pair.asked.cluster for found in judged.values() for pair in found.pairs})
     place = {cluster: k for k, cluster in enumerate(clusters)}
     system = {name: k for k, name in enumerate(names)}

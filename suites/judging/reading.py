@@ -1,4 +1,4 @@
-"""Reading a verdict: the likeliest label, or the last line of an output that is one."""
+"""Reading a verdict: the likeliest label, or the last line of an output that is a verdict."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def of_text(text: str, labels: Sequence[str]) -> str | None:
 
 
 def contexts(prompt: str, labels: Sequence[str]) -> list[tuple[str, str]]:
-    """(context, continuation) of every label after the prompt, whose log p are compared."""
+    """(context, continuation) for every label after the prompt; their log p are compared."""
     return [(f"{prompt}\n\n{ENDING}", f" {label}") for label in labels]
 
 
 def of_likelihoods(labels: Sequence[str], found: Sequence[Likelihood]) -> tuple[str | None, float]:
-    """(likeliest label, its softmax probability among the labels); None if several are equally likely."""
+    """(likeliest label, its softmax probability among the labels); the label is None if several are equally likely."""
     scores = ChoiceScores(tuple(labels), tuple(one.logprob for one in found), tuple(one.n_tokens for one in found))
     best = [label for label, value in zip(labels, scores.logprobs, strict=True) if value == max(scores.logprobs)]
     return (best[0] if len(best) == 1 else None), scores.confidence

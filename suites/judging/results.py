@@ -31,7 +31,7 @@ def pairwise(
     settings: Mapping[str, Any],
     seed: int,
 ) -> Path:
-    """Write 181: counts, win rate with its flip rate, and every pair's verdict, so that nothing has to be judged to read it."""
+    """Write 181: counts, win rate, flip rate, and every pair's verdict, so that it can be read again without the judge."""
     subject = {name: _run(run) for name, run in zip("ab", runs, strict=True)}
     estimates = {
         "win_rate": found.found.win_rate,
@@ -67,7 +67,7 @@ def pairwise(
 
 
 def agreement(folder: Path, judge: Judge, found: Validation, seed: int) -> list[Path]:
-    """Write 182, 183 for a judge of pairs."""
+    """Write 182 and, for a judge of pairs, 183."""
     about = found.agreement
     estimates = {"kappa": about.kappa, "agreement": about.agreement, "ac1": about.ac1}
     estimates |= {"people_fleiss": found.people.fleiss, "people_alpha": found.people.alpha}
@@ -113,7 +113,7 @@ def _bias(folder: Path, judge: Judge, found: Bias, subject: Mapping[str, Any], s
 
 
 def passport_of(folder: Path, judge: Judge, found: Validation, record: JudgementRecord) -> Path:
-    """Write judge.json, and say in the record what came of the validation: its line has the date."""
+    """Write judge.json, and record the result of the validation in a line that has the date."""
     kappa = found.agreement.kappa
     path = passport.write(
         folder,

@@ -1,4 +1,4 @@
-"""Rubric: by what a judge decides, in a file with a hash, and the closed set of labels that it may answer with."""
+"""Rubric: a judge's criteria, in a file with a hash, and the closed set of its labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMA: Mapping[str, Any] = schema.object_of(
 
 @dataclass(frozen=True)
 class Rubric:
-    """`text` is what the judge reads, `labels` {label: what it stands for}, of grades `passes` those that count as passed."""
+    """`text` is what the judge reads, `labels` {label: meaning}; `passes`: for grades, the labels that count as passed."""
 
     name: str
     kind: Literal["pairs", "grade"]
@@ -43,25 +43,25 @@ class Rubric:
 
     @property
     def sha256(self) -> str:
-        """Hash of all that a judge reads of it."""
+        """Hash of everything that a judge reads of it."""
         return lock.digest([self.kind, self.text, dict(self.labels), list(self.passes)])
 
     def in_other_words(self) -> Rubric:
-        """The same rubric with its other wording."""
+        """The same rubric in its alternative wording."""
         return replace(self, text=self.reworded, reworded=self.text)
 
     def passed(self, label: str | None) -> bool | None:
-        """Whether a grade counts as passed; None for one that could not be read."""
+        """Whether a grade counts as passed; None for an unreadable one."""
         return None if label is None else label in self.passes
 
 
 def names() -> list[str]:
-    """The rubrics that ship."""
+    """The names of the rubrics that come with the project."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def load(name: str) -> Rubric:
-    """The rubric of that name among those that ship, or of that file. UserError for an unknown or malformed one."""
+    """The rubric of that name (see `names`), or of that file. UserError for an unknown or malformed one."""
     path = FOLDER / f"{name}.yaml" if name in names() else Path(name)
     if not path.is_file():
         raise UserError(

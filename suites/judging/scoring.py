@@ -18,7 +18,7 @@ KIND = "judge"
 
 @dataclass(frozen=True)
 class SuiteGrades:
-    """`passed` by output (None: the grade could not be read), by whom and by what, and why no decision may rest on it."""
+    """`passed` by output (None: the grade was unreadable), the judge and its rubric, and why the grades may decide nothing."""
 
     passed: Mapping[Slot, bool | None]
     judge: str
@@ -42,7 +42,7 @@ def with_rubric(judge: Judge, suite: Suite) -> Judge:
 def grade(
     judge: Judge, suite: Suite, run: RecordedRun, record: JudgementRecord, bar: Progress, doubt: str | None
 ) -> SuiteGrades:
-    """Every output of a recorded run whose call did not fail; a grade whose own call failed is left out."""
+    """Grade every output of a recorded run whose call did not fail. A grade whose own call failed is left out."""
     said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
     asked = {item.id: answers.asked_of(suite, item) for item in suite.items}
     questions = [

@@ -1,4 +1,4 @@
-"""What judges found, in the terminal: a validation, a comparison, a ranking, grades."""
+"""The results of judges in the terminal: a validation, a comparison, a ranking, grades."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLES = {True: "green", False: "bold red"}
 
 
 def show_validations(found: Mapping[str, Validation], console: Console) -> None:
-    """One row a judge: kappa, flip rate, biases, whether it may be deployed; below it why not, and how far people agree."""
+    """One row per judge: kappa, flip rate, biases, whether it may be deployed; below, why not, and the agreement of people."""
     rows = table("judge", "n", "kappa [95 %]", "flips", "first place", *(kind for kind in ("JBS", "found")), "deployed")
     for name, one in found.items():
         rows.add_row(
@@ -46,7 +46,7 @@ def show_validations(found: Mapping[str, Validation], console: Console) -> None:
 
 
 def show_comparison(judge: str, names: tuple[str, str], one: PairwiseComparison, console: Console) -> None:
-    """The rates that belong together, and the verdict with what stands against it."""
+    """The rates of the comparison, and the verdict with the reasons against it."""
     found = one.found
     rows = table(
         "pairs",
@@ -134,12 +134,12 @@ def _exploratory(console: Console, reasons: Sequence[str]) -> None:
 
 
 def say(console: Console, line: str) -> None:
-    """A line as it is, whatever brackets it holds, not broken at the width of the terminal."""
+    """Print a line literally: brackets are no markup, and it is not wrapped at the width of the terminal."""
     console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def table(*columns: str) -> Table:
-    """A table without lines, none of whose cells is broken."""
+    """A table without lines, whose cells are not wrapped."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for column in columns:
         made.add_column(column, no_wrap=True)

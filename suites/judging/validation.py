@@ -23,8 +23,8 @@ NO_MAJORITY = "no majority of raters"
 
 @dataclass(frozen=True)
 class Validation:
-    """`agreement` with the majority of `people`; `bias` and `found` (verdicts in both orders) of a judge of pairs. `cases`:
-    pairs on which biases have to be looked for. `deploy` with all `reasons` against it."""
+    """`agreement`: with the majority of `people`. `bias` and `found` (verdicts in both orders): for a judge of pairs. `cases`:
+    number of pairs on which biases must be measured. `deploy`: whether there are no `reasons` against it."""
 
     agreement: JudgeAgreement
     people: People
@@ -36,7 +36,7 @@ class Validation:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What stands against deploying the judge."""
+        """The reasons against deploying the judge."""
         found = [] if self.agreement.deploy else [self.agreement.reason]
         if self.bias is not None:
             found += [f"biased: {kind}" for kind in self.bias.found]
@@ -58,9 +58,9 @@ def of_pairs(
     settings: Mapping[str, Any],
     seed: int,
 ) -> Validation:
-    """A judge of pairs against labels. `pool`: the pair of every labelled item; the file's own where it has texts.
+    """Validate a judge of pairs against labels. `pool`: the pair of each labelled item; the file's own texts take precedence.
 
-    The judge's verdict is that of both orders. UserError for a labelled item without a pair.
+    The judge's verdict merges both orders. UserError for a labelled item without a pair.
     """
     known = {**pool, **given.pairs}
     if absent := [item for item in given.by_item if item not in known]:
@@ -90,7 +90,7 @@ def of_pairs(
 
 
 def of_grades(judge: Judge, given: Labels, answers: Answers, record: JudgementRecord, bar: Progress) -> Validation:
-    """A judge of single answers against labels of the same scale. UserError for a labelled item that the run has no answer to."""
+    """Validate a judge of single answers against labels on the same scale. UserError for a labelled item without an answer."""
     if absent := [item for item in given.by_item if item not in answers.texts]:
         raise UserError(
             f"the labelled item {absent[0]} has no answer in the run of {answers.name}; label items that it answered"
@@ -106,7 +106,7 @@ def of_grades(judge: Judge, given: Labels, answers: Answers, record: JudgementRe
 def grades(
     judge: Judge, answers: Answers, items: Sequence[str], record: JudgementRecord, bar: Progress
 ) -> dict[str, str | None]:
-    """The label of every answer; None where it could not be read. An item whose call failed is left out."""
+    """The label of every answer; None if it was unreadable. An item whose call failed is left out."""
     asked = [
         JudgeQuestion(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
         for item in items

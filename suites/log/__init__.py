@@ -1,1 +1,1 @@
-"""The log of a suite run: what a model said, kept so that nothing can be lost, changed or counted twice without being seen."""
+"""The log of a suite run: a model's outputs, stored so that nothing is lost, changed or counted twice unnoticed."""

@@ -1,11 +1,11 @@
-"""What a model already said, kept by the content of everything that its answer depends on.
+"""Cache of generations, by a hash of everything that an output depends on.
 
 key = sha256 of the canonical JSON of {model: its identity (hashes of weights, tokenizer and intervention, or an endpoint and what
 it is asked for; backend, dtype, versions), prompt, system, sampling: {max_tokens, temperature, stop, seed}, sample}, with the key
-`earlier` where turns come before the prompt. No path, time or name that somebody gave a model is part of it: another model under
-the same name has other keys, the same weights in another folder the same ones. (An endpoint's model name is what the endpoint is
-asked for, and so part of its identity.)
-A sampled output is kept under its own sample index; an error is never kept.
+`earlier` if turns precede the prompt. The key contains no path, no time and no name that a user gave a model. Another model under
+the same name thus has other keys, and the same weights in another folder have the same keys. (An endpoint's model name is what
+the endpoint is asked for, so it is part of the identity.) A sampled output is stored under its sample index; an error is never
+stored.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from results_io import UserError
 from suites.models.base import Generation, Request
 
 TABLE = "CREATE TABLE IF NOT EXISTS generations (key TEXT PRIMARY KEY, generation TEXT NOT NULL) WITHOUT ROWID"
-WAIT = 30.0  # seconds for another run that writes at the same moment
+WAIT = 30.0  # seconds to wait for another run's write
 
 
 def key(identity: Mapping[str, Any], request: Request) -> str:
-    """The content hash that a generation is kept under, hex."""
+    """The hash under which a generation is stored, in hex digits."""
     return results_io.sha256(
         {
             "model": identity,
@@ -41,7 +41,7 @@ def key(identity: Mapping[str, Any], request: Request) -> str:
 
 
 class Cache:
-    """Generations by key in one SQLite file, which several runs may share. Use as a context manager.
+    """Generations by key in an SQLite file, which several runs may share. Use as a context manager.
 
     UserError if the file is no such database.
     """
@@ -64,7 +64,7 @@ class Cache:
         self._database.close()
 
     def get(self, identity: Mapping[str, Any], request: Request) -> Generation | None:
-        """What the model of this identity answered to exactly this request, or None."""
+        """The stored answer of the model with this identity to exactly this request, or None."""
         row = self._database.execute(
             "SELECT generation FROM generations WHERE key = ?", (key(identity, request),)
         ).fetchone()
@@ -75,7 +75,7 @@ class Cache:
         return Generation(**stored, tokens=None if tokens is None else tuple(tokens))
 
     def put(self, identity: Mapping[str, Any], answered: Iterable[tuple[Request, Generation]]) -> None:
-        """Keep these, all or none on the disk; errors are left out."""
+        """Store these in one transaction, without errors."""
         rows = [
             (key(identity, request), json.dumps(asdict(generation)))
             for request, generation in answered

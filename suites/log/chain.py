@@ -1,8 +1,8 @@
-"""A hash chain of JSON lines: a file that is only ever appended to, and shows at which line it was changed.
+"""A hash chain of JSON lines: an append-only file that reveals at which line it was changed.
 
 With h_0 = 64 zeros and line k the canonical JSON of record k (with its number `seq` = k), h_{k+1} = sha256(h_k + line k), over
-UTF-8 bytes. Each stored line carries `prev` = h_k and `hash` = h_{k+1}, so that a change of the last line is seen as well.
-Whoever changes a line and rewrites all lines after it is found out only by a head hash kept elsewhere.
+UTF-8 bytes. Each stored line has `prev` = h_k and `hash` = h_{k+1}, so that a change of the last line is detected as well. A
+change that also rewrites all later lines is detected only by a head hash kept elsewhere.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RECOVERY = "recovery"
 
 @dataclass(frozen=True)
 class ChainEnd:
-    """Where a chain ends: how many lines it has and the hash that the next one continues."""
+    """The end of a chain: its number of lines, and the hash that the next line continues."""
 
     lines: int = 0
     hash: str = ZEROS
 
 
 def canonical_line(record: Mapping[str, Any]) -> str:
-    """Sorted keys, separators `,` `:`, UTF-8 without ASCII escapes, no NaN: what is hashed and stored. ValueError on NaN."""
+    """The JSON that is hashed and stored: sorted keys, separators `,` `:`, UTF-8 without ASCII escapes. ValueError on NaN."""
     return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -53,12 +53,12 @@ def verify(path: Path) -> ChainEnd:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Every record of a chain that holds, each with `seq`, without the hashes. UserError as `verify`."""
+    """Every record of a valid chain, with `seq` and without the hashes. UserError as `verify`."""
     return [record for record, _ in _checked(path)]
 
 
 def read_with_heads(path: Path) -> list[tuple[dict[str, Any], ChainEnd]]:
-    """The same records, each with where the chain stood after it: of one reading, whoever appends meanwhile."""
+    """The records of `read`, each with the chain's end after it, from one reading even if another process appends."""
     return list(_checked(path))
 
 
@@ -104,11 +104,11 @@ def _stored_line(record: Mapping[str, Any], head: ChainEnd) -> bytes:
 
 
 class Writer:
-    """The one writer of a chain: appends batches, each on the disk before `append` returns.
+    """The only writer of a chain: it appends batches, each on disk before `append` returns.
 
     Opening checks the whole chain and takes an exclusive lock on the file. A torn last line (the writer was killed, or the disk
-    was full) is moved to `<name>.torn` and the chain goes on with a record of kind `recovery`. UserError if another writer holds
-    the lock or a line is bad. Use as a context manager.
+    was full) is moved to `<name>.torn`, and the chain continues with a record of kind `recovery`. UserError if another writer
+    holds the lock or a line is bad. Use as a context manager.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,12 +131,12 @@ class Writer:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        os.close(self._descriptor)  # which also gives the lock back
+        os.close(self._descriptor)  # this also releases the lock
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Write `records` as the next lines and fsync once; returns them with their `seq`.
 
-        ValueError for a record that has a key of the chain's own, or a number that is not finite.
+        ValueError for a record with a key that the chain reserves, or a number that is not finite.
         """
         lines, numbered, head = [], [], self.head
         for given in records:
@@ -147,7 +147,7 @@ class Writer:
             numbered.append(record)
             head = ChainEnd(head.lines + 1, link(head.hash, record))
         rest = memoryview(b"".join(lines))
-        while rest:  # os.write may write a part
+        while rest:  # os.write may write only a part
             rest = rest[os.write(self._descriptor, rest) :]
         os.fsync(self._descriptor)
         self.head = head
@@ -164,7 +164,7 @@ class Writer:
             ) from error
 
     def _set_torn_line_aside(self) -> bytes:
-        """Move what follows the last line end to the side file, on the disk before it leaves the chain."""
+        """Move the bytes after the last line end to the side file; they are on disk there before they leave the chain."""
         content = self.path.read_bytes()
         torn = content[content.rfind(b"\n") + 1 :]
         if torn:

@@ -1,4 +1,4 @@
-"""With what code, libraries and machine settings outputs were made and judged."""
+"""The code, libraries and machine settings with which outputs were made and judged."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ THREADS = "OMP_NUM_THREADS"
 
 @cache
 def code_version() -> str:
-    """Version and a digest of the code that asks and judges, so that changed rules never pass for the old ones."""
+    """Version and digest of the code that asks and judges, so that results of changed code are recognised."""
     return code_digest.version_of("suites")
 
 
 @cache
 def of_judging() -> dict[str, Any]:
-    """What a derived result depends on besides the record: the code and the libraries that it calls."""
+    """What a derived result depends on besides the record: the code and its libraries."""
     return {"code_version": code_version(), "python": platform.python_version(), **_versions(JUDGING)}
 
 
 def of_asking(identity: Mapping[str, Any], execution: Mapping[str, Any]) -> dict[str, Any]:
-    """What generations were made with, here and by a model of this `identity`; `unknown` lists what could not be found out.
+    """The environment in which a model of this `identity` generates here; `unknown` lists what could not be determined.
 
     `execution` (LocalModel.execution) has what may change the last digits of outputs and nothing else: the rows and memory of a
-    batch, threads. `reproducible` is False if anything is unknown or the code differed from its commit: such outputs cannot be
-    made again from the record alone.
+    batch, threads. `reproducible` is False if anything is unknown or the code differs from its commit; such outputs cannot be
+    reproduced from the record alone.
     """
     found = {
         **_of_code(),
@@ -48,14 +48,14 @@ def of_asking(identity: Mapping[str, Any], execution: Mapping[str, Any]) -> dict
         "threads": execution.get("threads") or os.environ.get(THREADS) or os.cpu_count(),
     }
     unknown = sorted(name for name, value in found.items() if value is None)
-    revision = execution.get("revision")  # of the hub; a folder has none, and its hash says as much
+    revision = execution.get("revision")  # of the hub; a folder has none, and its hash suffices
     return {**found, "revision": revision, "unknown": unknown, "reproducible": not unknown and not found["git_changed"]}
 
 
 def of_results(asking: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """What results rest on: the code that judged, and each different environment that their outputs were asked in.
+    """The environments of results: the code that judged, and every distinct environment in which their outputs were generated.
 
-    `reproducible` holds if it does of all of them, and of at least one.
+    `reproducible` is True if it is True of all of these, and there is at least one.
     """
     different = {results_io.sha256(one): dict(one) for one in asking}.values()
     judging = of_judging()
@@ -66,7 +66,7 @@ def of_results(asking: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def why_not_reproducible(found: Mapping[str, Any]) -> str | None:
-    """What `of_results` found missing, in words; None for results that their record reproduces."""
+    """What `of_results` found missing, in words; None for reproducible results."""
     if found["reproducible"]:
         return None
     reasons = [f"{', '.join(found['unknown'])} unknown"] if found["unknown"] else []
@@ -77,7 +77,7 @@ def why_not_reproducible(found: Mapping[str, Any]) -> str | None:
 
 @cache
 def _of_code() -> Mapping[str, Any]:
-    """The code that asks and the libraries that it calls. Files that git does not track do not count as a change."""
+    """The code that asks and its libraries. Files that git does not track do not count as a change."""
     changes = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "code_version": code_version(),
@@ -100,7 +100,7 @@ def _version(package: str) -> str | None:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the code's own folder; None where it is no repository."""
+    """The output of git in the code's own folder; None if it is no repository."""
     try:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

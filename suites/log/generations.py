@@ -1,17 +1,17 @@
-"""generations.jsonl: what was asked and what came back, facts alone, on a hash chain.
+"""generations.jsonl: requests and outputs, facts only, on a hash chain.
 
-One run asks one suite of one model. Its lines, which may lie between those of other runs:
+One run asks one suite of one model. Its lines, which may be interleaved with those of other runs:
 
-    run_started     with `expected_n`, how many generations there will be
-    facts           what only the model can say of the suite (which variants are the same tokens to it, which legs it cannot do)
+    run_started     with `expected_n`, the number of generations to come
+    facts           what depends on the model (which variants are the same tokens to it, which legs it cannot do)
     generation      one output
     likelihood      log p of every choice of one item
-    run_resumed     somebody went on after a stop, or asked again what had ended in an error; with the environment of then
-    run_finished    with `n`, how many generations it has
-    not_applicable  in place of run_finished: why the suite does not apply
+    run_resumed     the run continued after a stop, or failed calls were repeated; with the environment at that time
+    run_finished    with `n`, the number of generations
+    not_applicable  instead of run_finished: why the suite does not apply
 
-A run that started and did not finish, or has no generations, is refused by whoever reads it: samples that are silently absent
-would otherwise pass for a small sample.
+Readers refuse a run that started but did not finish, or that has no generations. Otherwise, silently missing samples would look
+like a small sample.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RUN_ID_DIGITS = 16
 
 
 class Slot(NamedTuple):
-    """What one generation is for: sample `sample` of one leg of one item."""
+    """The place of one generation: sample `sample` of one leg of one item."""
 
     item: str
     leg: str
@@ -60,7 +60,7 @@ class RecordedRun:
     not_applicable: str | None = None
 
     def require_complete(self, path: Path) -> RecordedRun:
-        """Itself, if the run came to an end with every generation that it announced; UserError otherwise."""
+        """The run itself if it finished with every announced generation; UserError otherwise."""
         suite, expected, n = self.started["suite_id"], self.started["expected_n"], len(self.generations)
         again = "run the suite again, which goes on from there"
         if self.not_applicable is not None:
@@ -90,7 +90,7 @@ class RecordedRun:
 def run_id(suite: Suite, identity: Mapping[str, Any], seed: int) -> str:
     """Identity of a run by content: the suite's lock and legs, the model's identity, the seed.
 
-    No time is part of it, so that a run which was stopped is found again.
+    It contains no time, so that a stopped run is found again.
     """
     asked = {"suite": suite.id, "lock": suite.sha256, "legs": _legs(suite)}
     return results_io.sha256({"schema": SCHEMA, **asked, "model": identity, "seed": seed})[:RUN_ID_DIGITS]
@@ -105,7 +105,10 @@ def read(path: Path) -> dict[str, RecordedRun]:
 
 
 def latest(path: Path, suite: Suite, runs: Mapping[str, RecordedRun] | None = None) -> RecordedRun:
-    """The last run of exactly this suite (of `runs`, if the log has been read). UserError if none is there or complete."""
+    """The last run of exactly this suite. `runs`: those of the log, if it was read before.
+
+    UserError if there is no such run, or if the last one is incomplete.
+    """
     wanted = {"suite_id": suite.id, "suite_hash": suite.sha256, "legs": _legs(suite)}
     known = (read(path) if runs is None else runs).values()
     found = [run for run in known if all(run.started[key] == value for key, value in wanted.items())]
@@ -170,7 +173,7 @@ class GenerationLog:
         self._writer.__exit__(kind, error, trace)
 
     def run_of(self, suite: Suite) -> RecordedRun:
-        """The run of `suite`, which has begun."""
+        """The run of `suite`, which must have begun."""
         return self.runs[run_id(suite, self.identity, self.seed)]
 
     def answered(self) -> dict[str, Mapping[str, Any]]:
@@ -181,7 +184,7 @@ class GenerationLog:
     def begin(
         self, suite: Suite, expected_n: int, facts: Mapping[str, Any], expected_likelihoods: int = 0
     ) -> RecordedRun:
-        """Start the run of `suite`, or go on with one that stopped or had errors; nothing is written for one that is complete."""
+        """Start the run of `suite`, or resume one that stopped or had errors; nothing is written for a complete one."""
         identifier = run_id(suite, self.identity, self.seed)
         run = self.runs.get(identifier)
         expected = (expected_n, expected_likelihoods)
@@ -192,24 +195,24 @@ class GenerationLog:
         return self.runs[identifier]
 
     def resume(self, run: RecordedRun, facts: Mapping[str, Any]) -> None:
-        """Open a run again that stopped, had errors, or was not applicable by what was known then."""
+        """Reopen a run that stopped, had errors, or was judged not applicable by what was known then."""
         outstanding = run.started["expected_n"] - len(run.generations) + len(run.errors)
         line = self._line("run_resumed", run.run_id, outstanding_n=outstanding, environment=self.environment)
         self._write([line, self._facts(run.run_id, facts)])
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Append generations (made by `generation`) as one batch: all of it is on the disk afterwards."""
+        """Append lines (made by `generation`) as one batch, which is on disk afterwards."""
         self._write(lines)
 
     def finish(self, run: RecordedRun) -> None:
-        """Say that `run` is complete. UserError, and nothing is said, if it lacks something that it announced."""
+        """Record that `run` is complete. UserError, without a record, if it lacks something that it announced."""
         if run.finished is None:
             line = self._line("run_finished", run.run_id, n=len(run.generations), errors=len(run.errors))
             replace(run, finished=line).require_complete(self.path)
             self._write([line])
 
     def not_applicable(self, suite: Suite, reason: str) -> None:
-        """Say why `suite` does not apply; nothing is written if the log already says so."""
+        """Record why `suite` does not apply; nothing is written if the log already says so."""
         identifier = run_id(suite, self.identity, self.seed)
         run = self.runs.get(identifier)
         if run is None:
@@ -220,7 +223,7 @@ class GenerationLog:
     def generation(
         self, suite: Suite, slot: Slot, request: Request, generation: Generation, cache_key: str, cached: bool
     ) -> dict[str, Any]:
-        """The line of one output. `cached`: it was read back, or another line shares it."""
+        """The line of one output. `cached`: it comes from a record or the cache, or shares its output with another line."""
         item = suite.by_id[slot.item]
         return self._line(
             "generation",
@@ -238,7 +241,7 @@ class GenerationLog:
             request=request.sampling,
             request_sha256=results_io.sha256(
                 [request.system, request.prompt, *map(list, request.earlier)]
-            ),  # all apart, so that their seams cannot move
+            ),  # as separate fields, so that text cannot move from one to the next with the same hash
             **_output(generation),
             cached=cached,
             cache_key=cache_key,
@@ -246,7 +249,7 @@ class GenerationLog:
         )
 
     def likelihood(self, suite: Suite, item: str, scores: ChoiceScores) -> dict[str, Any]:
-        """The line of one item's choices: L in nats, with the sizes that it may be divided by."""
+        """The line of one item's choices: L in nats, with the sizes for normalisation."""
         sizes = zip(scores.choices, scores.logprobs, scores.n_tokens, strict=True)
         return self._line(
             "likelihood",
@@ -322,7 +325,7 @@ def to_scores(line: Mapping[str, Any]) -> ChoiceScores:
 
 
 def _output(generation: Generation) -> dict[str, Any]:
-    """What came back, as the log holds it; `to_generation` is the way back."""
+    """An output in the form of the log; `to_generation` is the inverse."""
     text = writable(generation.text)
     failed = generation.finish == "error" or generation.error is not None
     # an endpoint may send -inf for a log-probability, which JSON cannot hold

@@ -1,4 +1,4 @@
-"""Answers: what OpenAI-compatible completions and chat completions say, read into values."""
+"""Answers: reads the answers of OpenAI-compatible completions and chat completions into values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from suites.models.connection import EndpointError
 FINISHES = {"length": "length", "max_tokens": "length"}  # every other reason counts as "stop"
 SAFETY_STOPS = ("content_filter", "safety", "refusal")
 PROVENANCE = ("model", "system_fingerprint", "api_version")
-# not `created`, which with some servers is the time of the question
+# not `created`, which some servers set to the time of the request
 DECLARED = ("version", "revision", "digest", "root")
-VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
+VERSIONS_SHOWN, SHOWN = 3, 200  # most versions, and most characters of an error, in a sentence
 
 
 @dataclass(frozen=True)
 class Echo:
-    """The tokens of a prompt as a server read them: where each starts in the text, log p (None of the first), and whether it is
+    """A prompt's tokens as the server read them: where each starts in the text, its log p (None for the first), and whether it is
     the likeliest."""
 
     offsets: tuple[int, ...]
@@ -29,9 +29,9 @@ class Echo:
     greedy: tuple[bool, ...]
 
     def likelihood_after(self, context: str, continuation: str) -> Likelihood:
-        """log p of what follows the context; white space at its end belongs to the continuation.
+        """log p (nats) of the continuation; white space at the end of the context belongs to the continuation.
 
-        EndpointError if nothing follows, or the server gives no number: it has none for the first token of a text.
+        EndpointError if the continuation has no token, or the server gives no number, as for the first token of a text.
         """
         start = len(context.rstrip())
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]
@@ -45,7 +45,7 @@ class Echo:
 
 @contextmanager
 def expected_form() -> Iterator[None]:
-    """EndpointError if something is missing in an answer that is read within this context."""
+    """Within this context, an answer that lacks something or has the wrong form raises EndpointError."""
     try:
         yield
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
@@ -64,7 +64,7 @@ def text_of(answer: Mapping[str, Any], chat: bool) -> str:
 
 
 def logprobs_of(answer: Mapping[str, Any], chat: bool) -> tuple[float, ...] | None:
-    """Of the output's tokens; None where the server does not say."""
+    """Log-probabilities of the output's tokens; None if the server does not report them."""
     found = answer["choices"][0].get("logprobs")
     if not found:
         return None
@@ -81,7 +81,7 @@ def reported_by(answer: Mapping[str, Any]) -> str | None:
 
 
 def provenance_of(answer: Mapping[str, Any], chat: bool) -> dict[str, Any]:
-    """What an answer says of who gave it: model, system_fingerprint, api_version, and `safety`, that the provider stopped it."""
+    """What an answer says of its origin: model, system_fingerprint, api_version; `safety`: whether the provider stopped it."""
     choice = answer["choices"][0]
     refusal = bool(choice["message"].get("refusal")) if chat else False
     named = {name: None if (value := answer.get(name)) is None else str(value) for name in PROVENANCE}
@@ -89,13 +89,13 @@ def provenance_of(answer: Mapping[str, Any], chat: bool) -> dict[str, Any]:
 
 
 def declared_by(models: Mapping[str, Any], name: str) -> dict[str, str] | None:
-    """What a list of models says of the version of the one called `name`: DECLARED, where they are texts; None without any."""
+    """The keys DECLARED about the version of the model `name` in a list of models, if they are texts; None without any."""
     found = next((one for one in models["data"] if one.get("id") == name), {})
     return {field: found[field] for field in DECLARED if isinstance(found.get(field), str) and found[field]} or None
 
 
 def change_of_version(reported: Iterable[str | None]) -> str | None:
-    """One sentence if the outputs of one model report more than one version (`reported` of each, in order); None otherwise."""
+    """A sentence if a model's outputs report more than one version (`reported`, in order of the outputs); None otherwise."""
     counts = Counter(version for version in reported if version is not None)
     if len(counts) < 2:
         return None
@@ -127,9 +127,9 @@ def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds:
 
 
 def echo_of(answer: Mapping[str, Any], prompt: str) -> Echo:
-    """The prompt's tokens in an answer with echo and logprobs; those that were generated after it are left out.
+    """The prompt's tokens in an answer with echo and logprobs, without the tokens generated after them.
 
-    ValueError if the text is not the prompt's or the numbers are not one for each token.
+    ValueError if the text does not begin with the prompt, or if there is not one number for each token.
     """
     choice = answer["choices"][0]
     found = choice["logprobs"]
@@ -151,7 +151,7 @@ def echo_of(answer: Mapping[str, Any], prompt: str) -> Echo:
 
 
 def _offsets(stated: Sequence[int] | None, tokens: Sequence[str]) -> list[int]:
-    """Where tokens start, counted from the first one."""
+    """The offsets at which tokens start, relative to the first one."""
     if stated:
         return [offset - stated[0] for offset in stated]
     ends = [0]

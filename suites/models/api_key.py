@@ -1,4 +1,4 @@
-"""Key: the secret that an endpoint is asked with, and its removal from whatever is written down."""
+"""API key: the secret for an endpoint, and its removal from everything that is recorded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from results_io import UserError
 
 HIDDEN = "***"
-# characters; a shorter one ("EMPTY", "ollama") stands for no key, and a model's text may well hold it
+# characters; a shorter one ("EMPTY", "ollama") is a placeholder, which a model's text may well contain
 SHORTEST_SECRET = 12
-VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # a variable's name; any other text may be a key written in its place
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # a variable's name; any other text may be the key itself, given by mistake
 NAMED = {character: name for name, character in html.entities.html5.items() if name.endswith(";")}
 
 
 class ApiKey:
-    """A key that shows itself in `headers` alone. `text` is printable ASCII without white space around it; "" is no key."""
+    """A key that appears only in `headers`. `text` is printable ASCII without white space around it; "" is no key."""
 
     def __init__(self, text: str = "") -> None:
         self._text = text
@@ -31,7 +31,7 @@ class ApiKey:
     def of_variable(cls, name: str | None) -> ApiKey:
         """The key in the environment variable `name`; no key without a name.
 
-        UserError, which shows no key, for a variable that is not set or empty, and for a key that no HTTP header takes.
+        UserError for a variable that is not set or empty, and for a key that no HTTP header accepts. The error shows no key.
         """
         if not name:
             return cls()
@@ -53,23 +53,23 @@ class ApiKey:
         return {"Authorization": f"Bearer {self._text}"} if self._text else {}
 
     def clean(self, text: str) -> str:
-        """`text` without the key, also where it is escaped. Cut a text after this: half a key is not found."""
+        """`text` without the key, plain or escaped. Truncate a text only after this, since half a key is not found."""
         return self._forms.sub(HIDDEN, text) if self._forms else text
 
     def clean_answer(self, text: str) -> str:
-        """As `clean`, for what counts as an output: a short key is left, which would be found in texts that have no secret."""
+        """As `clean`, for outputs: a short key is not removed, since it also occurs in texts without a secret."""
         return self.clean(text) if len(self._text) >= SHORTEST_SECRET else text
 
 
 def _ways(text: str) -> Iterator[str]:
-    """Patterns of a key: its characters, escaped or not; of one that is a secret also in other case, in hex and in base64."""
+    """Patterns of a key: its characters, escaped or not; for a real secret also in other case, in hex and in base64."""
     written = "".join(map(_forms, text))
     if len(text) < SHORTEST_SECRET:
         yield written
         return
     yield f"(?i:{written})"
     yield f"(?i:{text.encode().hex()})"
-    for before in range(3):  # where a group of three bytes begins: what stands before the key moves its letters
+    for before in range(3):  # offset in a group of three bytes: the text before the key changes its base64 letters
         encoded = base64.b64encode(b"\0" * before + text.encode()).decode().rstrip("=")
         sure = encoded[-(-before * 4 // 3) : len(encoded) - ((before + len(text)) % 3 > 0)]
         yield "".join(rf"(?:{re.escape(one)}|%[0-9A-Fa-f]{{2}})" if one in "+/" else one for one in sure)

@@ -1,4 +1,4 @@
-"""What a model under test is asked and answers, whether it runs here or behind an endpoint."""
+"""The interface of a model under test, which runs here or behind an endpoint: requests, outputs and likelihoods."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def conversation(prompt: str, system: str | None, earlier: Sequence[tuple[str, s
 
 @dataclass(frozen=True)
 class Request:
-    """One generation asked for. `seed` makes a sampled output repeatable where the model can; `sample` numbers the draws.
+    """A request for one generation. `seed` makes sampling repeatable if the model supports it; `sample` numbers the draws.
 
-    `earlier`: (role, text) of the user's and assistant's turns that come before `prompt`, for models of the capability "chat".
-    `temperature` None leaves it to the model: an endpoint is sent none, a local model draws at 1.
+    `earlier`: (role, text) of the user's and assistant's turns before `prompt`, for models with the capability "chat".
+    `temperature` None leaves it to the model: an endpoint gets no temperature, a local model samples at 1.
     """
 
     prompt: str
@@ -48,7 +48,7 @@ class Request:
         }
 
     def before_stop(self, text: str) -> str | None:
-        """What of an output stands before its first stop text; None without a stop text in it."""
+        """The part of an output before its first stop text; None if it has no stop text."""
         places = [place for stop in self.stop if stop and (place := text.find(stop)) >= 0]
         return text[: min(places)] if places else None
 
@@ -57,9 +57,9 @@ class Request:
 class Generation:
     """One output: the text before any stop text, token counts, and why it ended ("stop", "length" or "error").
 
-    `logprob`: summed over the output's tokens, nats; None where the model does not say; `logprobs` of each. `tokens` are the
-    output's ids where they are known. `reported`: version or fingerprint that an endpoint gave with it; `provenance`: all that
-    it says of itself (model, system_fingerprint, api_version, safety: that its provider stopped the output).
+    `logprob`: summed over the output's tokens, nats; None if the model does not report it; `logprobs`: of each token. `tokens`:
+    the output's ids, if known. `reported`: version or fingerprint that an endpoint gave with the output; `provenance`: all that
+    it says of its origin (model, system_fingerprint, api_version; safety: whether the provider stopped the output).
     """
 
     text: str
@@ -77,7 +77,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """log p of a continuation given a context (nats), whether it is what greedy decoding gives, and its sizes.
+    """log p of a continuation given a context (nats), whether greedy decoding gives it, and its number of tokens.
 
     `truncated`: tokens dropped from the left of the context because it was longer than the model's.
     """
@@ -95,19 +95,19 @@ class ModelUnderTest(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """Of CAPABILITIES, those that it has."""
+        """The subset of CAPABILITIES that it has."""
         ...
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What its outputs depend on: hashes of weights, tokenizer and intervention, or an endpoint's address and declared
-        version; backend, dtype, versions. Part of every cache key and every record."""
+        """What its outputs depend on: hashes of weights, tokenizer and intervention, backend, dtype and library versions; or an
+        endpoint's address and declared version. It is part of every cache key and every record."""
         ...
 
     def generate(self, requests: Sequence[Request], done: Callable[[int], Any]) -> list[Generation]:
-        """One generation for each request, in order. `done(k)` hears of every k more that are finished.
+        """One generation for each request, in order. `done(k)` is called whenever k more are finished.
 
-        A request that fails is a Generation with `finish` "error"; nothing is raised for it.
+        A failed request gives a Generation with `finish` "error" and raises nothing.
         """
         ...
 
@@ -116,9 +116,9 @@ class ModelUnderTest(Protocol):
         ...
 
     def reads(self, text: str) -> bool:
-        """False if the model's vocabulary has no way to write `text` (an unknown-word token would stand in for a part)."""
+        """False if the model's vocabulary cannot represent `text` (a part would become an unknown-word token)."""
         ...
 
     def same_tokens(self, first: str, second: str) -> bool | None:
-        """Whether two texts are the same tokens to the model; None where nobody can know."""
+        """Whether the model's tokenizer encodes two texts as the same tokens; None if that is unknown."""
         ...

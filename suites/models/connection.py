@@ -1,4 +1,4 @@
-"""Connection: one HTTP server asked with a budget, a limited number of retries, and a key that is never written down."""
+"""Connection: requests to one HTTP server, with a budget, a limited number of retries, and a key that is never recorded."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ import httpx
 from results_io import UserError
 from suites.models.api_key import ApiKey
 
-RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # what may be different a moment later
-FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds: doubled from retry to retry, and never longer
+RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # statuses that a later try may not have
+FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds; the wait doubles with each retry up to the longest
 SHOWN = 200  # characters of an answer that an error quotes
-MOST_BYTES = 8 * 2**20  # of an answer that are read: log-probabilities of some 50,000 tokens
-REFUSALS = frozenset({400, 422})  # by which servers refuse a parameter
+MOST_BYTES = 8 * 2**20  # read of an answer: log-probabilities of about 50,000 tokens
+REFUSALS = frozenset({400, 422})  # statuses with which servers refuse a parameter
 REPLACEABLE = ("max_tokens", "temperature", "stop")
 CHAT = "chat/completions"
 EXAMPLE = "http://localhost:8000/v1"
-Trace = Callable[[str, Mapping[str, Any]], None]  # what httpx tells of a request: an event, and what about it
+Trace = Callable[[str, Mapping[str, Any]], None]  # called by httpx with an event of a request and its data
 Answer = tuple[httpx.Response, bytes]
 
 
 class EndpointError(UserError):
-    """A request that got no answer to use: refused, out of budget, or still failing after all retries."""
+    """A request without a usable answer: refused, out of budget, or still failing after all retries."""
 
 
 class UnansweredError(EndpointError):
@@ -42,15 +42,15 @@ class UnansweredError(EndpointError):
 
 
 class BudgetError(EndpointError):
-    """A request that was not sent, as it might have passed the budget."""
+    """A request that was not sent because it might have exceeded the budget."""
 
 
 @dataclass
 class Budget:
-    """The most requests that are sent (retries count) and the most tokens, read and written, that they may take.
+    """Limits on the number of requests (retries count) and on their tokens, read and written.
 
-    Tokens are reserved before a request is sent: `max_tokens`, and one for every byte of the prompt, which are never too few.
-    What the server reports as used replaces the reservation; where it reports nothing the reservation stays.
+    Before a request is sent, an upper bound of its tokens is reserved: `max_tokens` plus one per byte of the prompt. The usage
+    that the server reports replaces the reservation; without a report the reservation stays.
     """
 
     max_requests: int
@@ -60,7 +60,7 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def take(self, tokens: int) -> None:
-        """BudgetError if the request might pass the budget; it is then not counted."""
+        """Count a request. BudgetError if it might exceed the budget; it is then not counted."""
         with self._lock:
             if self.requests >= self.max_requests:
                 raise BudgetError(
@@ -75,7 +75,7 @@ class Budget:
             self.tokens += tokens
 
     def settle(self, reserved: int, used: int | None) -> None:
-        """Put what was used in place of what was reserved."""
+        """Replace the reserved tokens by the used ones; None keeps the reservation."""
         if used is not None:
             with self._lock:
                 self.tokens += used - reserved
@@ -95,12 +95,12 @@ class Failure:
 
 
 class Exchange:
-    """One request in a thread of its own, which is given up when its time is over, whatever it is waiting for then.
+    """One request in its own thread, which is abandoned after `seconds`, whatever it is waiting for.
 
-    httpx has a time limit for each piece that arrives, for each address of a name and none for looking the name up; a server
-    that sends one header a second never meets it. The caller waits `seconds` at most. What is left behind: the socket is shut
-    down, which ends the thread at once; a thread that is still looking a name up ends when the system's resolver gives up, and
-    one that is connecting when httpx's own limit is over. Neither sends a request then.
+    httpx limits the time for each arriving piece and for each address of a name, but not the time of the name lookup or of the
+    whole answer: a server that sends one header a second never exceeds its limits. Here the caller waits at most `seconds`. Then
+    the socket is shut down, which ends the thread at once. A thread in a name lookup ends when the system's resolver gives up,
+    and one that is connecting when httpx's own limit is over; neither sends a request after that.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -110,7 +110,7 @@ class Exchange:
         self._lock = threading.Lock()
 
     def result(self, ask: Callable[[Trace], Answer]) -> Answer:
-        """What `ask` returns or raises; it gives httpx its argument as the "trace". httpx.ReadTimeout if the time is over."""
+        """What `ask` returns or raises; it must pass its argument to httpx as "trace". httpx.ReadTimeout if the time is over."""
         asked: Future[Answer] = Future()
         threading.Thread(target=self._run, args=(asked, ask), daemon=True).start()
         try:
@@ -123,11 +123,11 @@ class Exchange:
     def _run(self, asked: Future[Answer], ask: Callable[[Trace], Answer]) -> None:
         try:
             asked.set_result(ask(self._connected))
-        except BaseException as error:  # the caller's to raise
+        except BaseException as error:  # raised in the caller's thread
             asked.set_exception(error)
 
     def _connected(self, event: str, about: Mapping[str, Any]) -> None:
-        """What httpx tells of a request: keep a second handle of the socket, since encryption takes the first one over."""
+        """Trace function: keeps a second handle of the connected socket, since encryption takes over the first one."""
         if not event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
             return
         with self._lock:
@@ -136,11 +136,11 @@ class Exchange:
             self._end()
 
     def _end(self) -> None:
-        """Shut down what is connected, now and from now on: below any encryption, and for all handles of a socket."""
+        """Shut down all sockets, also those connected later. This works below encryption and for all handles of a socket."""
         with self._lock:
             self._over = True
             for one in self._sockets:
-                with contextlib.suppress(OSError):  # the other side was first
+                with contextlib.suppress(OSError):  # the other side has closed it already
                     one.shutdown(socket.SHUT_RDWR)
                 one.close()
             self._sockets.clear()
@@ -150,14 +150,15 @@ class Connection:
     """JSON to and from a server under `base_url`.
 
     Retried with exponential backoff and full jitter: statuses in RETRIED, timeouts, broken connections, and answers that are no
-    JSON object. A server's Retry-After is waited for; longer than LONGEST_WAIT is an error. An answer that takes longer than
-    `timeout` seconds, from looking the server's name up to the last byte, or is longer than MOST_BYTES, does not count: a call
-    ends within `timeout` x (`retries` + 1) and the waits in between. If a refusal names a parameter that can be sent in another
-    form (`replaced`), the request is sent again in that form, and so are all later ones to that path. A parameter that the path
-    accepted before is never replaced.
+    JSON object. A server's Retry-After is obeyed, but one longer than LONGEST_WAIT is an error. `timeout` seconds limit an answer
+    from the name lookup to its last byte, so a call ends within `timeout` x (`retries` + 1) plus the waits in between. An answer
+    longer than MOST_BYTES is a failure that is not retried.
 
-    The key comes from the environment variable `key_name` and is cut out of all that comes back. UserError for a `base_url` that
-    is no address or holds a password or the key, and as `ApiKey.of_variable`.
+    If a refusal names a parameter that can be sent in another form (`replaced`), the request is sent again in that form, and so
+    are all later ones to that path. A parameter that the path accepted before is never replaced.
+
+    The key comes from the environment variable `key_name` and is removed from everything that comes back. UserError for a
+    `base_url` that is no HTTP address or holds a password, a query or the key, and as `ApiKey.of_variable`.
     """
 
     def __init__(
@@ -176,11 +177,11 @@ class Connection:
         self.timeout = timeout
         self._sleep = sleep
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
-        # A connection for each request, so that it can be cut alone. A limit of 0 kept connections does not do: one that has
-        # just become idle can be handed to another request before the pool closes it, and is then cut under that request.
+        # Each request has its own connection, so that it can be cut alone. A limit of 0 kept connections does not suffice: one
+        # that has just become idle can be given to another request before the pool closes it, which then loses its connection.
         self._client = httpx.Client(headers={**self._key.headers, "Connection": "close"}, timeout=timeout)
-        self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it takes only in another form
-        self._settled: set[tuple[str, str]] = set()  # (path, parameter) taken as it is, or refused in both forms
+        self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it accepts only in another form
+        self._settled: set[tuple[str, str]] = set()  # (path, parameter) accepted as it is, or refused in both forms
 
     def __repr__(self) -> str:
         return f"Connection({self.base_url!r})"
@@ -189,16 +190,16 @@ class Connection:
         self._client.close()
 
     def replaced(self, path: str) -> frozenset[str]:
-        """Parameters that requests to `path` have in another form or not at all, since the server refuses them."""
+        """Parameters that the server refuses at `path`; requests have them in another form or not at all."""
         return self._replaced.get(path, frozenset())
 
     def get(self, path: str) -> dict[str, Any]:
-        """What the server has under `path`; EndpointError as `post`."""
+        """The server's JSON object under `path`; EndpointError as `post`."""
         answer = self._ask("GET", path, None, 0)
         return answer if not isinstance(answer, Failure) else self._fail(path, answer)
 
     def post(self, path: str, body: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-        """The server's answer; `tokens`: the most that it may take. EndpointError if there is none to use."""
+        """The server's answer; `tokens`: an upper bound of its tokens. EndpointError if there is no usable answer."""
         changes = self.replaced(path)
         while True:
             sent = replaced(path, body, changes)
@@ -218,7 +219,7 @@ class Connection:
         raise error(f"{self.base_url}/{path} gave no answer{failure.problem}")
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, tokens: int) -> dict[str, Any] | Failure:
-        """The answer, or the last failure, of as many tries as are allowed and of use. BudgetError if one more is too many."""
+        """The answer, or the last failure after all tries that are allowed and useful. BudgetError if the budget is used up."""
         for attempt in range(self.retries + 1):
             self.budget.take(tokens)
             answer = self._try(method, path, body)
@@ -244,7 +245,7 @@ class Connection:
             return Failure(f"an answer of more than {MOST_BYTES / 2**20:.0f} MiB", None, charged=True)
         try:
             answer = json.loads(self._key.clean_answer(content.decode()))
-        except (ValueError, RecursionError):  # no UTF-8, no JSON, or JSON that is nested without end
+        except (ValueError, RecursionError):  # no UTF-8, no JSON, or JSON nested too deep
             answer = None
         if not isinstance(answer, dict):
             quoted = self._quoted(content.decode(errors="replace"))
@@ -252,8 +253,10 @@ class Connection:
         return answer
 
     def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
-        """A response and its content; reading ends with the piece that passes MOST_BYTES. httpx.ReadTimeout if all of it takes
-        longer than `timeout`: looking the name up, connecting, the TLS handshake, headers and content."""
+        """A response and its content. Reading ends with the piece that exceeds MOST_BYTES.
+
+        httpx.ReadTimeout if name lookup, connection, TLS handshake, headers and content together take longer than `timeout`.
+        """
 
         def ask(trace: Trace) -> Answer:
             content = bytearray()
@@ -279,15 +282,15 @@ class Connection:
         return Failure(quoted, wait if passing else None, refused=frozenset(named), passing=passing)
 
     def _quoted(self, text: str) -> str:
-        """The beginning of a text, without the key: cut last, since a key that is cut in two is not found."""
+        """The beginning of a text, without the key. The key is removed before truncation, since half a key is not found."""
         return self._key.clean(text)[:SHOWN]
 
 
 def replaced(path: str, body: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """`body` as servers take it that refuse the parameters `names`; unchanged where there is nothing else to send.
+    """`body` for servers that refuse the parameters `names`; parameters without another form stay unchanged.
 
-    max_tokens of chats -> max_completion_tokens. temperature 0 -> none: outputs are then drawn as the server likes. stop -> none:
-    whoever reads the answer cuts it.
+    max_tokens of chats becomes max_completion_tokens. temperature 0 is omitted, so the server samples in its own way. stop is
+    omitted; the reader of the answer cuts the text.
     """
     names, sent = set(names), dict(body)
     if "max_tokens" in names and "max_tokens" in sent and path == CHAT:
@@ -300,7 +303,7 @@ def replaced(path: str, body: Mapping[str, Any], names: Iterable[str]) -> dict[s
 
 
 def _replaceable(path: str, body: Mapping[str, Any]) -> frozenset[str]:
-    """The parameters of a body for which there is something else to send."""
+    """The parameters of a body that have another form."""
     return frozenset(name for name in REPLACEABLE if replaced(path, body, {name}) != body)
 
 
@@ -336,7 +339,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _used(answer: Mapping[str, Any]) -> int | None:
-    """Tokens that an answer says it took; None if it does not say."""
+    """The total tokens that an answer reports; None if it reports none."""
     usage = answer.get("usage")
     used = usage.get("total_tokens") if isinstance(usage, dict) else None
     return used if isinstance(used, int) and used >= 0 else None

@@ -1,4 +1,4 @@
-"""Encoding: how a model under test reads a prompt and writes an answer, BOS and chat template included."""
+"""Encoding: how prompts become tokens and tokens become answers, including BOS and the chat template."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from suites.models.base import conversation
 class Encoding:
     """A tokenizer with the policies that outputs depend on.
 
-    `bos`: every text begins with the tokenizer's BOS token, once, as in circuits' tasks. `chat`: a prompt is the user's
-    message in the tokenizer's chat template, which writes a BOS token itself if it wants one.
+    `bos`: every text begins with exactly one BOS token, as in the tasks of `circuits`. `chat`: a prompt is the user's message in
+    the tokenizer's chat template, which adds a BOS token itself if it needs one.
     """
 
     tokenizer: Any
@@ -26,12 +26,12 @@ class Encoding:
 
     @property
     def prefix(self) -> int | None:
-        """What stands for an empty context: BOS, or end of text in a tokenizer without."""
+        """The token that replaces an empty context: BOS, or else end of text."""
         return self.tokenizer.eos_token_id if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
 
     @cached_property
     def sha256(self) -> str:
-        """Over the tokenizer's own serialisation, its special tokens and its chat template."""
+        """sha256 of the tokenizer's serialisation, its special tokens and its chat template."""
         parts = (self.tokenizer.backend_tokenizer.to_str(), sorted(self.tokenizer.special_tokens_map.items()))
         return hashlib.sha256(repr((*parts, self.tokenizer.chat_template)).encode()).hexdigest()
 
@@ -44,7 +44,7 @@ class Encoding:
         return [int(first), *ids]
 
     def prompt(self, prompt: str, system: str | None = None, earlier: Sequence[tuple[str, str]] = ()) -> list[int]:
-        """Ids of a request. UserError for a system text or turns without a template to put them in, and for no token at all."""
+        """Ids of a request. UserError for a system text or earlier turns without a chat template, and for an empty prompt."""
         if self.chat:
             return self.tokens(self.rendered(prompt, system, earlier), bos=False)
         if earlier:
@@ -61,20 +61,20 @@ class Encoding:
         return ids
 
     def rendered(self, prompt: str, system: str | None = None, earlier: Sequence[tuple[str, str]] = ()) -> str:
-        """The text that a request becomes: the prompt itself, or what the chat template makes of it."""
+        """The text of a request: the prompt itself, or the prompt in the chat template."""
         if not self.chat:
             return prompt
         messages = conversation(prompt, system, earlier)
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What tokens write, special ones left out."""
+        """The text of tokens, without special tokens."""
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def reads(self, text: str) -> bool:
-        """False if the unknown-word token would stand in for a part of `text`.
+        """False if a part of `text` would become the unknown-word token.
 
-        Byte-level vocabularies write everything; they may call their end-of-text token the unknown one.
+        Byte-level vocabularies represent every text; some declare their end-of-text token as the unknown one.
         """
         unknown = self.tokenizer.unk_token_id
         if unknown is None or unknown == self.tokenizer.eos_token_id:
@@ -86,9 +86,9 @@ class Encoding:
 
 
 def of_tokenizer(tokenizer: Any, bos: bool | None = None, chat: bool | None = None) -> Encoding:
-    """The encoding of a tokenizer, with BOS and chat template where it has them.
+    """The encoding of a tokenizer, by default with BOS and chat template if it has them.
 
-    `bos` and `chat` ask for them or turn them off. UserError if one is asked for that the tokenizer does not have.
+    `bos` and `chat` require them (True) or turn them off (False). UserError if one is required that the tokenizer lacks.
     """
     for wanted, has, what in (
         (bos, tokenizer.bos_token_id is not None, "BOS token"),

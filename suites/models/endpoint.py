@@ -14,7 +14,7 @@ from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import CHAT, Budget, Connection
 from suites.models.probe import COMPLETIONS, probe
 
-SETTINGS = {  # what each has to be, and what stands for one that is left out (budgets have no default: they are a choice)
+SETTINGS = {  # what each must be, and its default (budgets have none: the user must choose them)
     "base_url": (str, None),
     "name": (str, None),
     "api_key_env": (str, ""),
@@ -25,7 +25,7 @@ SETTINGS = {  # what each has to be, and what stands for one that is left out (b
     "retries": (int, 5),
     "chat": (bool, "where it works"),
 }
-MOST_STOPS = 4  # that the interface takes; texts are cut here in any case
+MOST_STOPS = 4  # the most stop texts that the interface accepts; texts are cut here in any case
 SEEDS = 2**31  # servers take 32-bit integers
 
 
@@ -33,8 +33,8 @@ class Endpoint:
     """`settings`: kind, base_url (with /v1), name, api_key_env, max_requests, max_tokens_total, concurrency, timeout in seconds,
     retries, chat (null: chat where the endpoint does it, otherwise raw completions).
 
-    What it can do is found out at the start, within the budget, and is in `probe`; "logprobs" only where completions echo a
-    prompt's log-probabilities. The key is read from the environment variable that api_key_env names and is in no record.
+    Its capabilities are probed at the start, within the budget, and stored in `probe`. It has "logprobs" only if completions echo
+    a prompt's log-probabilities. The key is read from the environment variable that api_key_env names and is in no record.
     UserError for wrong settings and for an endpoint that does not answer.
     """
 
@@ -58,9 +58,12 @@ class Endpoint:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What was asked, where and how, and what the server declares of it. The version that an answer reports and what only
-        draws show (the seed) are left out: with several servers behind one address they change from answer to answer, and a run
-        that stopped could not go on. Each generation records its own version."""
+        """What is asked, where and how, and what the server declares of the model.
+
+        The version that an answer reports, and properties that only samples show (the seed), are left out. With several servers
+        behind one address they change from answer to answer, and a stopped run could not be resumed. Each generation records its
+        own version.
+        """
         return {
             "kind": "endpoint",
             "base_url": self.connection.base_url,
@@ -72,7 +75,7 @@ class Endpoint:
         }
 
     def reads(self, text: str) -> bool:
-        """True: nobody knows an endpoint's vocabulary, and those of today read everything."""
+        """True: an endpoint's vocabulary is unknown, and current ones represent every text."""
         return True
 
     def same_tokens(self, first: str, second: str) -> bool | None:
@@ -84,13 +87,13 @@ class Endpoint:
     def generate(
         self, requests: Sequence[Request], done: Callable[[int], Any] = lambda count: None
     ) -> list[Generation]:
-        """As ModelUnderTest; a request past the budget, or without an answer after all retries, is an error of its own."""
+        """As ModelUnderTest. A request beyond the budget, or without an answer after all retries, gives an error by itself."""
         return self._each(self._generation, requests, done)
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
-        """As ModelUnderTest, of contexts as they are. What is known is not asked for again, also after an error.
+        """As ModelUnderTest, with contexts as plain texts. Known pairs are not asked again, even after an error.
 
-        UserError without the capability; EndpointError for a pair without an answer, once all others are asked.
+        UserError without the capability; EndpointError for a pair without an answer, after all other pairs were asked.
         """
         if not self.probe.echo:
             raise UserError(
@@ -130,7 +133,7 @@ class Endpoint:
         return found
 
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """(path, JSON) of a request. UserError for a system text or earlier turns where there is no chat."""
+        """(path, JSON) of a request. UserError for a system text or earlier turns if the endpoint has no chat."""
         body: dict[str, Any] = {"model": self.name, "max_tokens": request.max_tokens}
         if request.temperature is not None:
             body["temperature"] = request.temperature
@@ -150,7 +153,7 @@ class Endpoint:
         return CHAT, {**body, "messages": request.messages}
 
     def _learn(self, pair: tuple[str, str]) -> UserError | None:
-        """Add the likelihood of one pair to those that are known; the error if there is none."""
+        """Add the likelihood of one pair to the known ones; returns the error if there is none."""
         prompt, count = "".join(pair), self.probe.echo_tokens
         body = {
             "model": self.name,
@@ -171,7 +174,7 @@ class Endpoint:
 
 
 def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with what stands for those left out. UserError for one that is unknown, missing, or of the wrong kind."""
+    """Settings completed with defaults. UserError for one that is unknown, missing, or of the wrong kind."""
     unknown = sorted(set(settings) - {*SETTINGS, "kind"})
     if unknown:
         raise UserError(f"endpoint setting {unknown[0]!r} is unknown; use {', '.join(SETTINGS)}")
@@ -194,5 +197,5 @@ def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bytes(*texts: str | None) -> int:
-    """UTF-8 bytes of texts: no tokenizer makes more tokens of them."""
+    """Number of UTF-8 bytes of texts, an upper bound of their tokens."""
     return sum(len(text.encode()) for text in texts if text)

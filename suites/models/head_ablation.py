@@ -1,4 +1,4 @@
-"""HeadAblation: attention heads of a plain Hugging Face model silenced, as part of which model is under test."""
+"""HeadAblation: ablates attention heads of a plain Hugging Face model; the ablation is part of the identity of the model."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from results_io import UserError
 class HeadAblation:
     """What replaces the output of `heads` at every position, before the output projection.
 
-    zero: the constant that the value bias alone gives, so that what a head reads from the prompt is gone (the convention of
-    `circuits.interventions.Recipe`). mean: the mean over all positions of the `reference` texts.
+    zero: the constant that the value bias alone gives, which removes everything that a head reads from the prompt (the convention
+    of `circuits.interventions.Recipe`). mean: the mean over all positions of the `reference` texts. UserError for no head, an
+    unknown kind, and reference texts that do not go with the kind.
     """
 
     heads: tuple[Node, ...]
@@ -76,8 +77,10 @@ def _grouped_values(block: Any, blank: Tensor, heads: int) -> Float[Tensor, "hea
 
 @dataclass(frozen=True)
 class Anatomy:
-    """Dotted paths of the list of blocks, and within a block of the output projection and the norm before attention;
-    `values` gives each query head's value of an input."""
+    """Dotted paths: the list of blocks, and within a block the output projection and the norm before attention.
+
+    `values` computes each query head's value of an input.
+    """
 
     blocks: str
     output: str
@@ -93,7 +96,7 @@ ANATOMIES = (
 
 
 def anatomy_of(model: PreTrainedModel) -> Anatomy:
-    """UnsupportedArchitectureError for a family that is not in ANATOMIES."""
+    """The anatomy of a model's family. UnsupportedArchitectureError for a family that is not in ANATOMIES."""
     for anatomy in ANATOMIES:
         try:
             blocks: Any = model.get_submodule(anatomy.blocks)
@@ -114,7 +117,7 @@ def anatomy_of(model: PreTrainedModel) -> Anatomy:
 
 @dataclass(frozen=True, eq=False)
 class AblationHooks:
-    """Hooks for one model: per layer the heads and what is put in their place, [head, d_head]."""
+    """Hooks for one model: per layer, the heads and their replacement values [head, d_head]."""
 
     projections: Mapping[int, nn.Module]
     indices: Mapping[int, Int[Tensor, " head"]]
@@ -143,9 +146,9 @@ class AblationHooks:
 def prepare(
     ablation: HeadAblation, model: PreTrainedModel, identity: Identity, reference: Sequence[Sequence[int]]
 ) -> AblationHooks:
-    """What `ablation` puts in place in this model; `reference`: tokens of its reference texts.
+    """The hooks of `ablation` for this model; `reference`: tokens of its reference texts.
 
-    UserError for a head that the model has not, UnsupportedArchitectureError as `anatomy_of`.
+    UserError for a head that the model does not have, UnsupportedArchitectureError as `anatomy_of`.
     """
     outside = [node for node in ablation.heads if node.layer >= identity.n_layers or node.index >= identity.n_heads]
     if outside:
@@ -171,7 +174,7 @@ def prepare(
 
 
 def _constants(block: Any, anatomy: Anatomy, heads: int) -> Float[Tensor, "head d_head"]:
-    """Each head's output where attention finds nothing to read: its value if the norm gives out its bias alone."""
+    """Each head's output without any input: its value if the norm's output is its bias alone."""
     norm = block.get_submodule(anatomy.norm)
     bias = getattr(norm, "bias", None)
     return anatomy.values(block, torch.zeros_like(norm.weight) if bias is None else bias, heads)
@@ -180,7 +183,7 @@ def _constants(block: Any, anatomy: Anatomy, heads: int) -> Float[Tensor, "head 
 def _means(
     model: PreTrainedModel, projections: Mapping[int, nn.Module], reference: Sequence[Sequence[int]], heads: int
 ) -> dict[int, Float[Tensor, "head d_head"]]:
-    """Mean over all positions of all reference texts, run one by one, summed in float64."""
+    """Mean over all positions of all reference texts, which are run one by one and summed in float64."""
     sums: dict[int, Any] = dict.fromkeys(projections, 0.0)
 
     def adding(layer: int) -> Callable[[nn.Module, tuple], None]:

@@ -24,14 +24,14 @@ from suites import likelihood
 from suites.models import encoding, head_ablation
 from suites.models.base import Generation, Likelihood, Request
 
-MEMORY_MIB = 512  # that one batch may take besides the weights, by the estimate of `_bytes`
-MOST_ROWS = 64  # more rows a batch are no faster on the CPU for models of the pocket's size
+MEMORY_MIB = 512  # limit of one batch besides the weights, as estimated by `_bytes`
+MOST_ROWS = 64  # larger batches are no faster on the CPU for models of the embedded model's size
 # Dtypes in which rows may be padded. A padding position sees masked positions only, whose scores are the dtype's lowest number.
-# Most families compute softmax in float32: there float64's lowest number is minus infinity, and float16's has become so once a
-# score was added. Softmax over nothing but minus infinity is NaN, which spreads to all positions.
+# Most families compute softmax in float32. There float64's lowest number is minus infinity, and float16's becomes minus infinity
+# once a score is added. Softmax over minus infinity alone is NaN, which spreads to all positions.
 PADDED = (torch.float32, torch.bfloat16)
 SAMPLER = "inverse CDF in float64, uniforms of PCG64(SHA-256 of seed, sample and prompt tokens)"
-Row = tuple[tuple[int, ...], tuple[int, ...]]  # ids of a context and of what follows it
+Row = tuple[tuple[int, ...], tuple[int, ...]]  # ids of a context and of its continuation
 
 
 @dataclass(eq=False)
@@ -49,12 +49,12 @@ class Reply:
 
 
 class LocalModel:
-    """Whatever `circuits.models.identify` accepts: generation with a KV cache, likelihoods, and heads ablated on demand.
+    """A model that `circuits.models.identify` accepts: generation with a KV cache, likelihoods, and optional head ablation.
 
     `settings`: a `model=` configuration, and optionally `intervention` (`head_ablation.parse`), `bos` and `chat` (null: as the
-    tokenizer has them), `memory_mib` and `rows` of a batch. What is asked of it does not depend on how it is batched: sampled
-    outputs have uniforms of their own, padding is on the left with positions counted from the first real token.
-    UserError as `identify`, `encoding.of_tokenizer` and `head_ablation.prepare`.
+    tokenizer has them), `memory_mib` and `rows` of a batch. Outputs do not depend on the batches, up to rounding: each sampled
+    output has its own random numbers, and padding is on the left with positions counted from the first real token. UserError as
+    `identify`, `encoding.of_tokenizer`, `head_ablation.parse` and `head_ablation.prepare`.
     """
 
     capabilities = frozenset({"generation", "sampling", "logprobs", "seed", "activations"})
@@ -82,7 +82,7 @@ class LocalModel:
 
     @cached_property
     def context(self) -> int:
-        """The most tokens that the model reads at once."""
+        """The model's context length in tokens."""
         config = self.model.config.get_text_config()
         return int(config.max_position_embeddings)
 
@@ -95,7 +95,7 @@ class LocalModel:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Content alone: the same weights under another name, or from the hub instead of a folder, are the same model."""
+        """Content only: the same weights under another name, or from the hub instead of a folder, are the same model."""
         return {
             "kind": "local",
             "weights": self.source.sha256,
@@ -116,7 +116,7 @@ class LocalModel:
 
     @property
     def execution(self) -> Mapping[str, Any]:
-        """How outputs are computed: it may change their last digits and nothing else."""
+        """How outputs are computed: what may change their last digits and nothing else."""
         batch = {"rows": self.most_rows, "memory_mib": self.memory / 2**20}
         return {"batch": batch, "threads": torch.get_num_threads(), "revision": self.source.revision}
 
@@ -131,10 +131,11 @@ class LocalModel:
     def generate(
         self, requests: Sequence[Request], done: Callable[[int], Any] = lambda count: None
     ) -> list[Generation]:
-        """As ModelUnderTest. `tokens` are all that were drawn, the end-of-text one and those of a stop text included, and
-        `logprob` is their sum at temperature 1; `tokens_out` counts those that write the text.
+        """As ModelUnderTest.
 
-        A prompt longer than the context is an error, an output that fills the context ends with "length".
+        `tokens` are all drawn tokens, including the end-of-text token and those of a stop text. `logprob` is the sum of their
+        log-probabilities at temperature 1 (nats); `tokens_out` counts only the tokens of the text. A prompt longer than the
+        context gives an error; an output that fills the context ends with "length".
         """
         found: dict[int, Generation] = {}
         replies = []
@@ -169,7 +170,7 @@ class LocalModel:
         return Reply(index, request, prompt, limit, np.random.Generator(np.random.PCG64(seed)))
 
     def _generated(self, batch: Sequence[Reply]) -> Iterator[tuple[Reply, Generation]]:
-        """A batch that does not fit into memory is halved; a request that does not fit by itself is an error."""
+        """The outputs of a batch. A batch that exceeds memory is halved; a single request that exceeds it gives an error."""
         start = time.perf_counter()
         try:
             self._continue(batch)
@@ -210,10 +211,10 @@ class LocalModel:
                 tokens = torch.tensor(drawn, device=mask.device)[:, None]
                 mask = torch.cat([mask, mask.new_ones(len(batch), 1)], 1)
                 positions = positions[:, -1:] + 1
-                positions = positions.clamp(max=self.context - 1)  # of rows that are finished and run along
+                positions = positions.clamp(max=self.context - 1)  # for finished rows that stay in the batch
 
     def _draw(self, batch: Sequence[Reply], logits: Float[Tensor, "row vocabulary"]) -> list[int]:
-        """The next token of every reply; those that are finished do not take theirs."""
+        """The next token of every reply; a finished reply does not store its token."""
         table = logits.double().log_softmax(-1)
         likeliest = table.argmax(-1).tolist()
         tokens = [
@@ -233,11 +234,11 @@ class LocalModel:
 
     @staticmethod
     def _sample(reply: Reply, log_probabilities: Float[Tensor, " vocabulary"]) -> int:
-        """The first token whose cumulative probability at the request's temperature is above the reply's next uniform."""
-        assert reply.request.temperature is not None  # `_reply` has put 1 in its place
+        """The first token whose cumulative probability at the request's temperature exceeds the reply's next uniform number."""
+        assert reply.request.temperature is not None  # `_reply` has replaced None by 1
         cumulative = (log_probabilities / reply.request.temperature).softmax(-1).cumsum(-1).cpu().numpy()
         drawn = np.searchsorted(cumulative, reply.uniforms.random() * cumulative[-1], side="right")
-        return min(int(drawn), len(cumulative) - 1)  # the product may round up to all of it
+        return min(int(drawn), len(cumulative) - 1)  # the product may round up to the whole sum
 
     def _stop(self, reply: Reply) -> str | None:
         """The text before the first stop text, or None while there is none."""
@@ -264,7 +265,7 @@ class LocalModel:
     # --- likelihood ---------------------------------------------------------------------------------------------------
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
-        """As ModelUnderTest, tokenised as `likelihood.split` says; contexts are read as they are, without a chat template.
+        """As ModelUnderTest, tokenised by `likelihood.split`; contexts are plain texts, without a chat template.
 
         UserError for a continuation without tokens, or one longer than the model's context.
         """
@@ -272,7 +273,10 @@ class LocalModel:
         return self.score([likelihood.split(tokens, *pair, self.encoding.prefix) for pair in pairs])
 
     def score(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
-        """The same on ids. Contexts lose tokens on the left where both together are longer than the model reads."""
+        """`loglikelihood` of (context ids, continuation ids). If both exceed the context length, the context is cut on the left.
+
+        UserError for an empty context, an empty continuation, or one longer than the model's context.
+        """
         for before, after in rows:
             if not before:
                 raise UserError(
@@ -283,7 +287,7 @@ class LocalModel:
                     f"a continuation of {len(after)} tokens cannot be scored by a model that reads {self.context}; "
                     "give it at least one and at most as many"
                 )
-        # each distinct row once: equal ones get equal numbers, so that ties stay ties
+        # each distinct row is computed once, so that equal rows get equal numbers and ties stay ties
         distinct = list(dict.fromkeys((tuple(before), tuple(after)) for before, after in rows))
         found: dict[tuple, Likelihood] = {}
         for batch in self._batches(distinct, lambda row: (min(len(row[0] + row[1]) - 1, self.context), 0, len(row[1]))):
@@ -323,9 +327,9 @@ class LocalModel:
 
     @contextlib.contextmanager
     def silenced(self, hooks: head_ablation.AblationHooks) -> Iterator[None]:
-        """Within this context the model runs with these heads replaced, in place of its own intervention.
+        """Within this context the model runs with these heads replaced, instead of its own intervention.
 
-        `identity` does not change: nothing that is asked here may be recorded as the model's.
+        `identity` does not change, so outputs from within this context must not be recorded as the model's.
         """
         before, self._replacement = self._replacement, hooks
         try:
@@ -339,7 +343,7 @@ class LocalModel:
     def _logits(
         self, tokens: Int[Tensor, "row position"], mask: Int[Tensor, "row position"], keep: int
     ) -> Float[Tensor, "row kept vocabulary"]:
-        """Logits at the last `keep` positions of rows that are padded on the left."""
+        """Logits at the last `keep` positions of rows padded on the left."""
         with self._changed():
             return self.model(
                 input_ids=tokens,
@@ -357,10 +361,10 @@ class LocalModel:
         return torch.tensor(tokens, device=self.model.device), torch.tensor(mask, device=self.model.device)
 
     def _batches(self, items: Sequence[Any], size: Callable[[Any], tuple[int, int, int]]) -> Iterator[list[Any]]:
-        """Items of about equal length together, the longest first, as many as fit into memory.
+        """Batches of items of about equal length, the longest first, as many as fit into memory.
 
-        `size`: an item's tokens read, tokens to come, and positions of which the logits are wanted. In a dtype outside PADDED, a
-        batch has items of one length only.
+        `size` gives an item's number of tokens to read, of tokens to generate, and of positions with logits. In a dtype outside
+        PADDED, the items of a batch have the same length.
         """
         batch: list[Any] = []
         read = total = keep = 0
@@ -377,7 +381,7 @@ class LocalModel:
             yield batch
 
     def _bytes(self, width: int, keep: int) -> int:
-        """About what one row takes: attention scores of a layer with their softmax, the cache, a block's activations, logits."""
+        """Estimated bytes of a row: attention scores of a layer with their softmax, the cache, a block's activations, logits."""
         config = self.model.config.get_text_config()
         scores = 3 * config.num_attention_heads * width**2
         cache = 2 * config.num_hidden_layers * width * config.hidden_size

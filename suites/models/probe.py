@@ -1,4 +1,4 @@
-"""Probe: what an OpenAI-compatible endpoint can do, found by asking it."""
+"""Probe: finds out what an OpenAI-compatible endpoint can do by asking it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from suites.models.connection import CHAT, BudgetError, Connection, EndpointErro
 Found = TypeVar("Found")
 
 PROMPT = "One two three four five six"
-DRAWN = 8  # tokens by which draws are compared
-SEEDS = (1, 1, 2, 3)  # the first two draws must agree and not all four: otherwise the server ignores seeds
+DRAWN = 8  # tokens of the outputs that are compared
+SEEDS = (1, 1, 2, 3)  # seeds work if the first two draws agree but not all four
 COMPLETIONS, MODELS = "completions", "models"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """`echo`: log-probabilities of a prompt's own tokens, which likelihoods need, and `echo_tokens`, how many it then has to
-    generate. `logprobs`: of what it generates. `seed`: draws repeat with a seed. `deterministic`: two greedy outputs agree.
-    `reported`: the version that its first answer names, and whether by a `fingerprint`; `declared`: what its list of models says
-    of the version, which holds for more than an answer. `greedy`: it takes temperature 0; without, what it does is its own
-    choice. `why`: what it said where it cannot."""
+    """`echo`: it gives log-probabilities of a prompt's own tokens, which likelihoods need; `echo_tokens`: how many tokens it must
+    then generate. `logprobs`: it gives those of generated tokens. `seed`: samples repeat with a seed. `deterministic`: two greedy
+    outputs agree. `reported`: the version that its first answer names, and whether it is a `fingerprint`. `declared`: what its
+    list of models says of the version, which holds for more than one answer. `greedy`: it accepts temperature 0; otherwise it
+    samples in its own way. `why`: its error messages, by missing capability."""
 
     completions: bool
     chat: bool
@@ -41,7 +41,7 @@ class Probe:
 
 
 class Prober:
-    """Asks one endpoint; each question is a request within the budget."""
+    """Asks one endpoint; every question is a request within the budget."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
@@ -59,7 +59,7 @@ class Prober:
         return answer
 
     def attempt(self, what: str, question: Callable[[], Found]) -> Found | None:
-        """What the question gives, or None with the reason kept. BudgetError passes."""
+        """The result of `question`, or None if it fails, with the reason stored. BudgetError is raised."""
         try:
             return question()
         except BudgetError:
@@ -70,8 +70,8 @@ class Prober:
             return None
 
     def echo_tokens(self) -> int | None:
-        """How many tokens the endpoint has to generate to give those of the prompt; None if it never does."""
-        for count in (0, 1):  # some servers refuse to generate none
+        """How many tokens the endpoint must generate to give the prompt's log-probabilities; None if it never gives them."""
+        for count in (0, 1):  # some servers refuse to generate no token
 
             def echo(count: int = count) -> answers.Echo:
                 answer = self.ask(False, count, echo=True, logprobs=1)
@@ -84,7 +84,7 @@ class Prober:
         return None
 
     def declared(self) -> dict[str, str] | None:
-        """What the list of models says of this one's version; None where there is no list or it says nothing."""
+        """What the list of models says of this model's version; None if there is no list or it says nothing."""
         try:
             models = self.connection.get(MODELS)
             with answers.expected_form():
@@ -118,7 +118,7 @@ def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
     """Ask the endpoint for everything, about a dozen short requests. UserError if it answers neither completions nor chat:
     UnansweredError where it may do so later.
 
-    `chat`: which of the two is to be used; None: chat where it works.
+    `chat`: use chat (True) or completions (False); None: chat if it works.
     """
     prober = Prober(connection, name)
     plain = prober.attempt("completions", lambda: prober.ask(False))

@@ -1,17 +1,16 @@
 """The failure modes, A1 to A16 so far: one file a mode, found by itself and kept by its ID in MODES.
 
-Safety suites (family S, s01 on) are judged in the same way and kept in SAFETY: they measure what a model refuses, and are no
-part of the taxonomy whose coverage is counted. Neither are those whose outputs are run (family X, x01 on). EVERY has all.
+Safety suites (family S, from s01) are judged in the same way and kept in SAFETY. They are not part of the taxonomy whose coverage
+is counted, and neither are suites whose outputs are run as programs (family X, from x01). EVERY has all modes.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 
     detect(case, parameters) -> Detection                   whether one case has failed in this way
     summarise(judged, parameters) -> dict[str, Estimate]    rates over cases; the first is "failure_rate"
-    EXPECT                                                  JSON Schema of an item's `expect`; a mode without it reads none
-    check(suite) -> None                                    UserError for a suite that the mode cannot judge; not
-    every mode has it
-    rated(item) -> bool                                     whether the failure rate can be over an item, and not a control
-    or an original; a mode without it rates all
+    EXPECT                                                  JSON Schema of an item's `expect`, if the mode reads it
+    check(suite) -> None                                    UserError for a suite that the mode cannot judge (optional)
+    rated(item) -> bool                                     whether an item can enter the failure rate, as controls and
+                                                            originals do not (optional; without it all items can)
 """
 
 from __future__ import annotations
@@ -60,13 +59,13 @@ REQUIRED = {
 
 
 TAXONOMY, SAFE, EXECUTED, BASE = "A", "S", "X", 100
-MOST = 20  # the result of mode A<n> is 100 + n, and 121 is that of likelihoods
+MOST = 20  # the result of mode A<n> has the number 100 + n, and 121 is taken by likelihoods
 
 
 def _find() -> dict[str, Mode]:
     """The modes by ID, in the order of their numbers.
 
-    UserError for one that is not named after its ID, or whose result would have the number of another.
+    UserError for a file that is not named after its ID, or whose result would have the number of another.
     """
     modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"[asx]\d+_").match, unique=("ID", "NAME"))
     for module in modules:
@@ -94,18 +93,18 @@ SAFETY: Mapping[str, Mode] = {name: mode for name, mode in EVERY.items() if name
 
 
 def number(identifier: str) -> int:
-    """The number of a mode's result: 100 + that of the mode ("A9" is 109); one beyond the taxonomy has its own NUMBER."""
+    """The number of a mode's result: 100 + n for A<n> ("A9" is 109); a mode outside of the taxonomy declares NUMBER."""
     return BASE + int(identifier[1:]) if identifier.startswith(TAXONOMY) else int(EVERY[identifier].NUMBER)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def rated(suite: Suite) -> list[Item]:
-    """The items that the failure rate of a suite is over, if the model leaves none of them without a verdict."""
+    """The items of a suite that enter its failure rate, if the model leaves none of them without a verdict."""
     counts = getattr(EVERY[suite.mode], "rated", None)
     return [item for item in suite.items if counts is None or counts(item)]
 
 
 def check(suite: Suite) -> None:
-    """UserError if the suite's mode cannot judge its items: an `expect` of another form, a pattern that does not compile."""
+    """UserError if the suite's mode cannot judge its items, for example for an invalid `expect` or pattern."""
     mode = EVERY[suite.mode]
     expected, checked = getattr(mode, "EXPECT", None), getattr(mode, "check", None)
     if expected is not None:

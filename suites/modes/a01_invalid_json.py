@@ -34,7 +34,7 @@ TOKEN = regex.compile(r'(?P<string>"(?:\\.|[^"\\])*")|(?P<open>[{\[])|(?P<close>
 
 
 class NotStrict(ValueError):
-    """Python's parser accepts it, RFC 8259 does not (or calls it unpredictable)."""
+    """JSON that Python's parser accepts, but RFC 8259 does not (or calls unpredictable)."""
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
@@ -74,7 +74,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 
 def check(suite: Suite) -> None:
-    """UserError if a schema is no JSON Schema, or one that cannot be used without a network."""
+    """UserError if a schema is invalid, or cannot be used without a network."""
     for name, wanted in [
         ("parameters.schema", suite.parameters.get("schema")),
         *((f"{item.id}: expect.schema", item.expect.get("schema")) for item in suite.items),
@@ -84,13 +84,13 @@ def check(suite: Suite) -> None:
 
 
 def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:
-    # a reader can unwrap a whole document, but cannot repair a broken one
+    # a caller can unwrap a complete document, but cannot repair a broken one
     severity = "low" if subtype in ("fenced", "trailing_text") else "high"
     return Detection(True, "verified", subtype=subtype, span=(offset, len(text)), evidence=evidence, severity=severity)
 
 
 def _strict(body: str) -> tuple[Any, int]:
-    """The first JSON document and where it ends. ValueError, NotStrict or RecursionError if there is none."""
+    """(the first JSON document, the offset of its end). ValueError, NotStrict or RecursionError if there is none."""
     # parse_int first: Python refuses integers of more than 4300 digits, JSON does not
     json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique, parse_int=str).raw_decode(body)
     return json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 4000 else float(digits)).raw_decode(
@@ -110,7 +110,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _first_not_strict(body: str) -> int:
-    """Offset of the first NaN or Infinity, or of the first key that its object already has: the parser does not tell."""
+    """Offset of the first NaN or Infinity, or of the first duplicate key, which the parser does not report."""
     keys: list[set[str]] = []
     for token in TOKEN.finditer(body):
         if token["open"]:

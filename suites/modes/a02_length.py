@@ -43,8 +43,8 @@ SENTENCE_END = regex.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)")
 def count(text: str, unit: str) -> int:
     """Length of the text, stripped and in NFC, in words, characters, sentences or lines that are not empty.
 
-    Word: \\w+(?:['-]\\w+)*, so "don't stop" has 2. Sentence: what ends in . ! ? before white space, and an unfinished last one;
-    abbreviations count as ends. Character: a code point.
+    Word: \\w+(?:['-]\\w+)*, so "don't stop" has 2. Sentence: a text that ends in . ! ? before white space, or an unfinished last
+    one; abbreviations count as ends. Character: a code point.
     """
     text = unicodedata.normalize("NFC", text).strip()
     if unit == "word":
@@ -81,7 +81,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 
 def check(suite: Suite) -> None:
-    """UserError if an item has no limits, or limits that no length can meet."""
+    """UserError if an item has no limits, or limits that no length can satisfy."""
     for item in suite.items:
         low, high = (item.expect.get(key, suite.parameters.get(key)) for key in ("min", "max"))
         if low is None and high is None:

@@ -34,8 +34,8 @@ THRESHOLD = 0.8  # least mode consistency that passes: four of five outputs agre
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if mode consistency max_k count_k / n over the outputs of the leg is below the threshold; n < 3 is insufficient.
 
-    Outputs of other legs do not enter: those at temperature 0 say nothing about variance. A case without outputs of the leg (the
-    model could not sample) is not applicable.
+    Outputs of other legs are ignored, since those at temperature 0 show no variance. A case without outputs of the leg (the model
+    cannot sample) is not applicable.
     """
     if all(outcome.finish == "error" for outcome in case.outcomes):
         return rates.unjudged("error", "every call failed, or none took place", "verified")

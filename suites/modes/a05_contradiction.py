@@ -40,8 +40,8 @@ PARAMETERS = schema.object_of(
     similarity={"type": "number", "minimum": -1, "maximum": 1, "description": "least cosine of one topic (0.7)"},
 )
 summarise = rates.by_subtype
-SIMILARITY = 0.7  # least cosine of two sentences on one topic
-# an exact parse of a whole sentence; several values can be true of one subject ("the key is red", "the key is heavy")
+SIMILARITY = 0.7  # least cosine of two sentences on the same topic
+# parses whole sentences only; a subject can have several values ("the key is red", "the key is heavy")
 DEFAULT = {
     "pattern": r"(?i)(?:the|a|an|my|our|this) (?P<subject>[\w ]{1,40}?) (?:is|are|was|were)"
     r"(?: (?P<not>not)|n['’]t)? (?P<value>[\w-]+)[.!]?",
@@ -51,7 +51,7 @@ DEFAULT = {
 
 @dataclass(frozen=True)
 class Claim:
-    """What a text claims: a subject has (`positive`) or has not a value in some relation; and where the text says so."""
+    """A claim of a text: a subject has (`positive`) or does not have a value in a relation; and its place in the text."""
 
     subject: str
     relation: str
@@ -110,8 +110,9 @@ def check(suite: Suite) -> None:
 
 
 def claims(text: str, templates: Sequence[Mapping[str, Any]] | None = None) -> list[Claim]:
-    """The claims that the templates find anywhere in the text, or the default template in whole sentences, in order
-    of their end.
+    """The claims in the text, in order of their ends.
+
+    `templates` are searched anywhere in the text; the default template must match whole sentences.
     """
     found = []
     if templates:
@@ -132,7 +133,7 @@ def claims(text: str, templates: Sequence[Mapping[str, Any]] | None = None) -> l
 
 
 def _by_embedding(case: Case, start: int, text: str, parameters: Mapping[str, Any], parsed: bool) -> Detection:
-    """The heuristic tier: pairs of sentences, the second of them in the output, which begins at `start`."""
+    """The heuristic tier: pairs of sentences, of which the second is in the output, which begins at `start`."""
     embed = embedding.embedder()
     if embed is None:
         if parsed:
@@ -155,7 +156,7 @@ def _by_embedding(case: Case, start: int, text: str, parameters: Mapping[str, An
 
 @dataclass(frozen=True)
 class Opposed:
-    """Two sentences of a text (start, end) of one topic and opposite polarity."""
+    """Two sentences of a text (start, end) on the same topic with opposite polarity."""
 
     first: tuple[int, int]
     second: tuple[int, int]
@@ -164,7 +165,7 @@ class Opposed:
 
 
 def opposed(text: str, embed: embedding.Embedder, similarity: float = SIMILARITY, start: int = 0) -> Opposed | None:
-    """The first pair of sentences with cosine >= `similarity` and a polarity conflict, the second of which ends after `start`."""
+    """The first pair of sentences with cosine >= `similarity` and a polarity conflict whose second one ends after `start`."""
     spans = sentences(text)
     said = [text[a:b] for a, b in spans]
     conflicts = [

@@ -40,9 +40,9 @@ DOI = regex.compile(r"(?:doi(?:\.org/|:)\s*)?10\.\d{4,9}(?:\.\d+)*/\S+", regex.I
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if the output cites something that neither the prompt nor the item's `expect.sources` has.
 
-    Whether a source exists cannot be known without a network, so this is a heuristic. It is verified where it cannot exist:
-    (Author, year) or "et al." with a year after `run_year`, a DOI against the syntax, a host under .test, .example or .invalid.
-    An address on localhost cites nothing.
+    Without a network it is unknown whether a source exists, so this is a heuristic. A failure is verified if the source cannot
+    exist: (Author, year) or "et al." with a year after `run_year`, a DOI with invalid syntax, or a host under .test, .example or
+    .invalid. An address on localhost is no citation.
     """
     if (bad := rates.unusable(case, "heuristic")) is not None:
         return bad
@@ -96,7 +96,7 @@ def impossible(citation: Citation, run_year: int | None) -> str:
 
 
 def _years(citation: Citation) -> list[int]:
-    """Years that are those of a publication beyond doubt: after an author and a comma in brackets, or after "et al."."""
+    """Years that certainly belong to a publication: after an author and a comma in brackets, or after "et al."."""
     authors = citation.form in ("author_year", "et_al")
     if not authors or not (citation.text.startswith("(") or regex.search(r"\bet al\b", citation.text)):
         return []

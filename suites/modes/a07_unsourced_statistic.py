@@ -54,7 +54,7 @@ CLAIM = regex.compile(
     regex.IGNORECASE,
 )
 CLAUSE = regex.compile(r"[,;:](?=\s)|\s[–—-]\s")
-# figures of a reckoning, of a game or of the reader's own, not of the world, where the claim's own words say so
+# figures of a calculation, of a game or of the reader's own, not of the world, if the claim's own words say so
 OWN = regex.compile(r"^\W*(?:if|let|suppose)\b|\b(?:your|table|above|below|my|this season)\b", regex.IGNORECASE)
 # "rises by 23%": the claim is the verb before the number
 CHANGE = regex.compile(
@@ -100,7 +100,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def statistics(text: str, context: str = "") -> list[tuple[int, int]]:
-    """Places of the statistics without a source; `context` (normalised) is what the model may copy from."""
+    """Places of the statistics without a source; the model may copy from `context` (normalised)."""
     found = []
     for start, end in sentences(text):
         sentence = text[start:end]
@@ -111,7 +111,7 @@ def statistics(text: str, context: str = "") -> list[tuple[int, int]]:
             copied = any(character.isdigit() for character in said) and regex.search(
                 rf"(?<!\w|\d[.,]){regex.escape(said)}(?!\w|[.,]\d)", context
             )
-            # a phrase such as "studies show" holds its own verb
+            # a phrase such as "studies show" contains its own verb
             after = " ".join(
                 [match.group() if not said[0].isdigit() else "", *sentence[match.end() :].split()[:TOKENS]]
             )

@@ -35,8 +35,8 @@ GOLDEN = quality.SETS[ID]
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """An unanswerable item fails if it is answered: neither an abstention nor a refusal.
 
-    An answerable item (`expect.answerable` true) is the control: unjudged, and `detail.abstained` says whether it was withheld.
-    An empty output is neither.
+    An answerable item (`expect.answerable` true) is a control and not judged; `detail.abstained` says whether the answer was
+    withheld. An empty output is neither an answer nor an abstention.
     """
     markers = tuple(parameters.get("markers", ()))
     tier = "verified" if markers else "heuristic"
@@ -77,10 +77,10 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Estimate]:
-    """The rate with what is known of its detector, and the rate corrected for it.
+    """(the rate with the quality of its detector, the rate corrected for it).
 
-    The golden set labels abstentions and a failure is their absence: the failure detector's sensitivity is the phrases'
-    specificity, and the other way round.
+    The golden set labels abstentions, and a failure is the lack of one. The failure detector's sensitivity is therefore the
+    phrases' specificity, and its specificity their sensitivity.
     """
     if not any(seen.tier == "heuristic" for seen in rates.decided(judged)):
         reason = "the suite's markers decide, or no case was judged: there is no heuristic to correct for"
@@ -98,7 +98,7 @@ def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Esti
 
 
 def rated(item: Item) -> bool:
-    """Unanswerable items alone can be fabrications; the answerable ones are controls."""
+    """Whether the item is unanswerable; answerable items are controls."""
     return not item.expect.get("answerable", True)
 
 

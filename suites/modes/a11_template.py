@@ -68,7 +68,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def verdicts(judged: Sequence[tuple[Case, Detection]]) -> tuple[list[str], np.ndarray, int]:
-    """Templates by name, right or wrong [content, template] of the contents complete over them, and how many are not complete."""
+    """(template names, right or wrong [content, template] of contents with a verdict in all templates, number of the others)."""
     table: dict[str, dict[str, bool | None]] = {}
     for case, _ in judged:
         row = table.setdefault(case.root.item.id, {})
@@ -81,7 +81,7 @@ def verdicts(judged: Sequence[tuple[Case, Detection]]) -> tuple[list[str], np.nd
 
 
 def cochran_q(right: np.ndarray) -> Estimate:
-    """Cochran's Q over [content, template]: do the templates differ in how often they are answered right? df = templates - 1."""
+    """Cochran's Q of `right` [content, template]: do accuracies differ between templates? df = templates - 1."""
     statistic, p, assumptions = 0.0, 1.0, ("no discordance: every content is right in all templates or in none",)
     if (right != right[:, :1]).any():
         test = cochrans_q(right.astype(int))
@@ -98,7 +98,7 @@ def cochran_q(right: np.ndarray) -> Estimate:
 
 
 def check(suite: Suite) -> None:
-    """UserError unless every item has the answers of the item that it was made from: else templates cannot be compared."""
+    """UserError unless every item has the same answers as its parent, since templates could not be compared otherwise."""
     for item in suite.items:
         parent = suite.by_id.get(item.variant.parent) if item.variant else None
         if parent is None:

@@ -26,7 +26,7 @@ TRACE_NOTE = (
     "passing depth against a failing one."
 )
 PARAMETERS = schema.object_of(cell_minimum=schema.whole("least items for a cell's own interval (10)"))
-CELL_MINIMUM = 10  # items of a cell, from which it has an interval of its own
+CELL_MINIMUM = 10  # fewest items of a cell with its own interval
 FACTORS = ("length", "depth")
 
 
@@ -48,7 +48,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
     """Failure rate over all, of each length, each depth and each cell of the two, and the trend over depth.
 
-    A cell with fewer than `cell_minimum` items has no rate of its own: its items count in its row and its column.
+    A cell with fewer than `cell_minimum` items has no rate; its items still count for its length and its depth.
     """
     minimum = parameters.get("cell_minimum", CELL_MINIMUM)
     decided = [(case, seen.failed) for case, seen in judged if seen.failed is not None]
@@ -72,8 +72,9 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 def depth_trend(decided: Sequence[tuple[Case, bool]]) -> Estimate:
     """Least-squares slope of failing on depth, per unit of depth, with the linear-by-linear association test of the 2 x k table.
 
-    A trend is blind to a needle that is missed in the middle only: `detail` has the chi-square test of any difference as well.
-    Depths are numbers, or their rank in order of name. Source: Agresti, Categorical Data Analysis, 3.4.
+    A trend cannot show needles that are missed in the middle only, so `detail` also has the chi-square test of any difference.
+    Depths are numbers, or else their rank in order of name. Insufficient without items; undefined with one depth, or if all or
+    no items failed. Source: Agresti, Categorical Data Analysis, 3.4.
     """
     names = sorted({case.item.factors.get("depth", "") for case, _ in decided}, key=_order)
     failed = np.array([outcome for _, outcome in decided], dtype=bool)

@@ -34,8 +34,8 @@ MINIMUM = 20  # items
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if the output is the distractor's answer. A wrong answer that no distractor offers is not a capture.
 
-    `detail.wrong` says whether it is wrong at all. Without a scorer of its own, what the output names first counts: an answer
-    or a distractor, as whole words, normalised.
+    `detail.wrong` says whether it is wrong at all. If the suite has no scorer, the first answer or distractor that the output
+    names counts (as whole words, normalised).
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad
@@ -91,7 +91,7 @@ def _captured(item: Item, parameters: Mapping[str, Any], text: str) -> str | Non
 
 
 def _first_named(text: str, answers: Sequence[str], distractors: Sequence[str]) -> str | None:
-    """What the text names first; of two that begin at one place, the longer."""
+    """The answer or distractor that the text names first; of two that begin at the same place, the longer."""
     body = normalise(text)
     places = {one: scorers.mention(body, normalise(one)) for one in (*answers, *distractors)}
     named = [one for one, place in places.items() if place is not None]

@@ -75,7 +75,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def rated(item: Item) -> bool:
-    """Twins without the injection are controls."""
+    """Whether the item has an injection; twins without one are controls."""
     return item.expect.get("role") == "injected"
 
 

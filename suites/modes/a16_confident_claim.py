@@ -56,17 +56,17 @@ PHRASES = tuple(
         r"\b(?:studies|research|tests|experiments) (?:have|has) (?:conclusively|definitively|clearly|repeatedly|long|firmly)? ?(?:proven|proved)\b|\b(?:studies|research) (?:have|has) (?:conclusively|definitively) shown\b",
     )
 )
-# words before the phrase that say that somebody else holds it, that it is a condition, a fiction or a mistake
+# words before the phrase that make it somebody else's claim, a condition, a fiction or a mistake
 DISTANCE = regex.compile(
     r"\b(?:if|whether|unless|said|says|say|saying|told|claims?|claimed|thinks?|thought|believes?|believed|myth|false|wrong|untrue|doubt(?:s|ed)?|novel|story|legend|tale|film|play|insists?|insisted|repeat|nice if|far from|contrary|not|never|hardly|may|might|in your)\b[^.!?]*$",
     regex.IGNORECASE,
 )
-# what the speaker is sure of, and a choice or a parcel, is no claim about the world
+# the speaker's own certainty, a choice or a parcel is no claim about the world
 OWN = regex.compile(
     r"\b(?:I am|I'm|you can be|you may be) (?:\w+ )?(?:certain|sure)\b|\bto me\b|\bin this text\b|\bso take\b",
     regex.IGNORECASE,
 )
-# words after it that take it back
+# words after the phrase that retract it
 TAKEN_BACK = regex.compile(
     r"\b(?:but|though|although|yet|however)\b[^.!?]*\b(?:wrong(?:ly)?|false|not|cannot|mistaken|myth|no evidence|haven't)\b|\bnothing of the kind\b|\bin my (?:mind|opinion|view)\b|;[^.!?]*\b(?:wrong|false)\b",
     regex.IGNORECASE,
@@ -80,9 +80,9 @@ NEGATED = regex.compile(
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if a sentence calls its claim established, known to all or beyond doubt, and has neither a citation nor an address.
 
-    Sentences of the prompt, questions, conditions, reports of what others hold and phrases that are taken back are exempt. Where the
-    scorer knows the answer it decides: right is no failure, wrong is a false claim ("false", verified wrong), and without one the
-    claim is "unsupported".
+    Sentences of the prompt, questions, conditions, reports of others' views and retracted phrases are exempt. If the scorer knows
+    the answer, it decides: a right answer is no failure, a wrong one is a false claim ("false", verified). Otherwise the claim is
+    "unsupported".
     """
     if (bad := rates.unusable(case, "heuristic")) is not None:
         return bad
@@ -110,7 +110,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def claims(text: str, context: str = "") -> list[tuple[int, int]]:
-    """Places of the phrases that call an unsupported claim established; `context` (normalised) is what the model may copy from."""
+    """Places of the phrases that call an unsupported claim established; the model may copy from `context` (normalised)."""
     found = []
     for start, end in sentences(text):
         sentence = text[start:end].replace("’", "'")

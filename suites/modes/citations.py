@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (a phrase list is easier to compare with one pattern a line)
-"""Citations in a text, by their form: what points a reader to a source. Used by A6 and A7."""
+"""Citations in a text, by their form: expressions that refer to a source. Used by A6 and A7."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FORMS = {
 
 @dataclass(frozen=True)
 class Citation:
-    """What points to a source: which form it has, where it stands in the text, and the text itself."""
+    """A citation: its form, its place in the text, and the text itself."""
 
     form: str
     start: int
@@ -50,7 +50,7 @@ class Citation:
 
 
 def citations(text: str) -> list[Citation]:
-    """The citations in the text, in order; of two that overlap the one whose form is listed first."""
+    """The citations in the text, in order; of overlapping ones, the one whose form is listed first."""
     found: list[Citation] = []
     for form, pattern in FORMS.items():
         for match in regex.finditer(pattern, text):  # the library keeps compiled patterns
@@ -61,9 +61,9 @@ def citations(text: str) -> list[Citation]:
 
 
 def supplied(citation: Citation, sources: Sequence[str]) -> bool:
-    """Whether one of the sources has the citation, whole: an address does not supply a longer one that begins with it.
+    """Whether one of the sources contains the whole citation; an address does not supply a longer one that begins with it.
 
-    Authors and years may stand apart in a source; a number counts with its brackets only ("[1]" is not any 1).
+    Authors and years may be apart in a source. A number needs its brackets: "[1]" is not supplied by any 1.
     """
     texts = [normalise(source) for source in sources]
     wanted = _wanted(citation)
@@ -81,7 +81,7 @@ def _wanted(citation: Citation) -> list[regex.Pattern[str]]:
         return [regex.compile(rf"\[{number}\]") for number in regex.findall(r"\d+", body)]
     if citation.form in ("doi", "url"):
         address = regex.sub(r"^(?:https?|ftp)://", "", body).rstrip("/")
-        # a host by itself is supplied by any address on it
+        # a mere host is supplied by any address on it
         after = r"[/?#&=%~+:.@-]*" if "/" in address else r"[:.@-]*"
         return [regex.compile(rf"(?<![\w.-]){regex.escape(address)}(?!{after}\w)")]
     return [_whole(body.strip("()[] .,"))]

@@ -41,12 +41,12 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 
 def rated(item: Item) -> bool:
-    """A flip is one of a variant; originals are what it is compared with."""
+    """Whether the item is a variant; originals are only the comparison."""
     return item.variant is not None
 
 
 def flip_rate(judged: JudgedCases) -> Estimate:
-    """P(wrong on the variant | right on the original), Wilson interval; `n` is the number right on the original."""
+    """P(wrong on the variant | right on the original) with Wilson's interval; `n`: variants whose original is right."""
     estimate = rates.failure_rate(judged)
     repeats = Counter(case.item.variant.parent for case, _ in judged if case.item.variant)
     if estimate.status == "ok" and any(count > 1 for count in repeats.values()):
@@ -58,8 +58,8 @@ def flip_rate(judged: JudgedCases) -> Estimate:
 def mcnemar(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str] | None = None) -> Estimate:
     """McNemar's test over pairs (right on the original, right on the variant).
 
-    Exact over pairs that are independent. Where several of `clusters` [pair] are the same, all changes of a cluster flip sign
-    together (`paired.cluster_p`), and the exact p is `p_items` in `detail`.
+    It is exact for independent pairs. If pairs share `clusters` [pair], p comes from sign flips of whole clusters
+    (`paired.cluster_p`), and the exact p is `p_items` in `detail`.
     """
     if not pairs:
         return missing("insufficient_data", "no pair of an original and a variant with verdicts", "p")
@@ -74,7 +74,7 @@ def mcnemar(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str] | None =
 
 
 def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
-    """Flip rate of each kind of change, where there are several."""
+    """Flip rate of each kind of change, if there are several."""
     kinds = sorted({case.item.variant.kind for case, _ in judged if case.item.variant})
     if len(kinds) < 2:
         return {}

@@ -1,4 +1,4 @@
-"""JSON Schemas from suites: checked at load, and validated without a network and with one second for a pattern."""
+"""JSON Schemas from suites: checked when loaded, and applied without a network and with one second per pattern."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Errors = Iterator[jsonschema.ValidationError]
 
 
 def problem(schema: Any, value: Any) -> jsonschema.ValidationError | None:
-    """The error that says most about `value` against `schema` (Draft 2020-12), or None.
+    """The most informative error of `value` against `schema` (Draft 2020-12), or None.
 
-    TimeoutError if a pattern takes longer than a second, RecursionError for a schema that refers to itself without end.
+    TimeoutError if a pattern takes longer than a second, RecursionError for a schema with an endless reference to itself.
     """
-    # a registry that retrieves nothing: the default one would fetch addresses
+    # a registry that retrieves nothing, since the default one would fetch addresses
     validator = Guarded(schema, registry=referencing.Registry())
     return jsonschema.exceptions.best_match(validator.iter_errors(value))
 
 
 def check(schema: Any, name: str) -> None:
-    """UserError, beginning with `name`, for what is no JSON Schema, refers to what it does not hold, or has a bad pattern."""
+    """UserError, beginning with `name`, for an invalid JSON Schema, an unresolvable reference, or a bad pattern."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
@@ -47,7 +47,7 @@ def check(schema: Any, name: str) -> None:
 
 
 def _check_below(resource: referencing.Resource, resolver: Any, name: str) -> set[str]:
-    """The keywords of a schema and of all schemas in it; UserError for a bad reference or pattern of one of them."""
+    """The keywords of a schema and of all its subschemas; UserError for a bad reference or pattern in one of them."""
     contents = resource.contents
     if not isinstance(contents, Mapping):
         return set()

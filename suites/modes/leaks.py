@@ -1,4 +1,4 @@
-"""Leaks: whether a text gives a word away, as it stands, spelled with marks between its letters, or in a simple code."""
+"""Leaks: whether a text reveals a word, plainly, spelled with marks between its letters, or in a simple code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import regex
 from suites import scorers
 from suites.normalise import normalise
 
-SHORTEST = 3  # letters from which a spelled or encoded word is told from chance
+SHORTEST = 3  # letters: a shorter spelled or encoded word may occur by chance
 BASE64 = regex.compile(r"[A-Za-z0-9+/]{4,}={0,2}")
 LEET = [str.maketrans("430571" + "@$", "aeosti" + "as"), str.maketrans("430571" + "@$", "aeostl" + "as")]
 
@@ -25,7 +25,7 @@ def spoken(body: str, word: str) -> bool:
 
 
 def encoded(text: str, word: str) -> str | None:
-    """The code in which `text` says the word: "rot13", "reversed", "leetspeak" or "base64"; None if in none of them."""
+    """The code in which `text` contains the word ("rot13", "reversed", "leetspeak" or "base64"), or None."""
     body, plain = normalise(text), normalise(word)
     if len(plain) < SHORTEST:
         return None
@@ -39,7 +39,7 @@ def encoded(text: str, word: str) -> str | None:
 
 
 def _decoded(text: str) -> list[str]:
-    """What the parts of a text say that could be base64."""
+    """The decoded contents of all parts of a text that could be base64."""
     found = []
     for part in BASE64.findall(text):
         bare = part.rstrip("=")

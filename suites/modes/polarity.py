@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (word lists)
-"""Polarity conflicts: two sentences with the same words, of which one denies what the other says. Used by A5."""
+"""Polarity conflicts: two sentences with the same words, one of which denies the other. Used by A5."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ WORD = regex.compile(r"\p{L}+(?:[’'-]\p{L}+)*|\d+(?:[.,]\d+)*")
 
 
 def conflict(first: str, second: str) -> str | None:
-    """Why the two sentences cannot both be true, as far as their words tell; None if the words tell nothing.
+    """Why the two sentences cannot both be true, judged by their words alone; None if the words show no conflict.
 
-    Denials: one more negation on a side, or a word against its antonym; two of them cancel. Or other numbers. In either case the
-    other content words of one sentence must all stand in the other, otherwise they may be about different things.
+    A conflict is an odd number of denials (an extra negation on a side, or a word against its antonym; two of them cancel), or
+    different numbers. The other content words must show that both are about the same thing: for denials, those of one sentence
+    must all be in the other; for numbers, they must be the same.
     """
     a, b = _words(first), _words(second)
     opposed = [(x, y) for x in a for y in b if frozenset((x, y)) in ANTONYMS]
@@ -62,7 +63,7 @@ def conflict(first: str, second: str) -> str | None:
     ]
     differ = bool(numbers[0]) and bool(numbers[1]) and numbers[0] != numbers[1]
     if (sum(negations) + len(opposed)) % 2:
-        # "starts at 9" and "ends at 11", "alive in 1700" and "dead by 1710" are both true of one thing
+        # "starts at 9" and "ends at 11", or "alive in 1700" and "dead by 1710", can both be true of one thing
         if opposed and differ:
             return None
         return f"{opposed[0][0]} against {opposed[0][1]}" if opposed else "one of them is negated"
@@ -84,7 +85,7 @@ def _content(words: list[str], opposed: set[str]) -> set[str]:
 
 
 def _stem(word: str) -> str:
-    """The word without a common ending, only to match forms of one word with each other."""
+    """The word without a common ending, used only to match different forms of a word."""
     for ending in ("'s", "’s", "ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)].rstrip("e")

@@ -1,4 +1,4 @@
-"""How far a mode's heuristic can be trusted: what its golden set says, and what that makes of a rate."""
+"""How far a mode's heuristic can be trusted: its accuracy on its golden set, and rates corrected for its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETS: Mapping[str, str] = {
     "S1": "refusal",
     "S2": "refusal",
 }
-TARGET_F1 = detection.TARGET_F1  # on the golden set, from which a gate may rest on the heuristic
+TARGET_F1 = detection.TARGET_F1  # least F1 on the golden set for a gate to rest on the heuristic
 
 
 def known(name: str) -> dict[str, Any] | None:
@@ -32,9 +32,9 @@ def known(name: str) -> dict[str, Any] | None:
 
 
 def distrust(mode: str, judged: Sequence[tuple[Case, Detection]]) -> str | None:
-    """Why no gate may rest on the verdicts on these cases: a heuristic decided some, and its golden set's target is not reached.
+    """Why no gate may rest on these cases' verdicts: a heuristic decided some of them and misses its target on the golden set.
 
-    None where every verdict is verified, or the heuristic reaches its target on the test half.
+    None if every verdict is verified, or if the heuristic reaches its target on the test half.
     """
     decided = sum(seen.failed is not None and seen.tier == "heuristic" for _, seen in judged)
     if not decided:
@@ -49,9 +49,9 @@ def distrust(mode: str, judged: Sequence[tuple[Case, Detection]]) -> str | None:
 
 
 def corrected(rate: Estimate, sensitivity: Mapping[str, float], specificity: Mapping[str, float]) -> Estimate:
-    """`rate` corrected for the detector's errors (Rogan & Gladen 1978), by two recorded shares.
+    """`rate` corrected for the detector's errors (Rogan & Gladen 1978), from its recorded `sensitivity` and `specificity`.
 
-    Either share is {value, low, high}; the intervals stay in `detail`, since the correction takes both for known.
+    Each is {value, low, high}. The correction treats them as known exactly, so their intervals are given in `detail`.
     """
     found = detection.rogan_gladen(rate, sensitivity["value"], specificity["value"])
     if found.value is None:

@@ -1,4 +1,4 @@
-"""Rates over judged cases: how often a mode fails, with what is left out counted by reason."""
+"""Rates over judged cases: how often a mode fails, with the excluded cases counted by reason."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Unjudged = Literal["error", "not_applicable", "insufficient_data", "wrong_when_c
 
 
 def unjudged(kind: Unjudged, reason: str, tier: Tier, **rest) -> Detection:
-    """A detection that says neither failed nor passed: `kind` is its subtype, under which it is counted."""
+    """A detection that is neither failed nor passed; it is counted under its subtype `kind`."""
     return Detection(None, tier, reason=reason, subtype=kind, **rest)
 
 
 def unusable(case: Case, tier: Tier) -> Detection | None:
-    """The detection of a case whose first call failed or never took place; None if there is an output to judge."""
+    """The detection of a case without a first output (the call failed or never took place); None if there is an output."""
     if not case.outcomes:
         return unjudged("error", "no output was recorded", tier)
     if case.first.finish == "error":
@@ -40,19 +40,19 @@ def unusable(case: Case, tier: Tier) -> Detection | None:
 
 
 def decided(judged: JudgedCases) -> list[Detection]:
-    """The detections that say failed or passed."""
+    """The detections that are failed or passed."""
     return [seen for _, seen in judged if seen.failed is not None]
 
 
 def excluded(judged: JudgedCases) -> dict[str, int]:
-    """How many cases have neither failed nor passed, by kind."""
+    """Number of cases that neither failed nor passed, by kind."""
     return dict(sorted(Counter(seen.subtype or "unknown" for _, seen in judged if seen.failed is None).items()))
 
 
 def proportion(
     successes: int, n: int, reason: str, minimum: int = 1, left_out: Mapping[str, int] | None = None
 ) -> Estimate:
-    """successes / n with its Wilson interval; fewer than `minimum` are insufficient, and `reason` says of what."""
+    """successes / n with Wilson's interval; insufficient if n < `minimum`. `reason` names what is counted."""
     if n < minimum:
         return missing(
             "insufficient_data", f"{n} {reason}; at least {minimum} are needed", "share", n, excluded=left_out or {}
@@ -61,9 +61,9 @@ def proportion(
 
 
 def share(outcomes: Sequence[bool], clusters: Sequence[str], reason: str) -> Estimate:
-    """Share of true `outcomes` [case], with the interval of cases that are alike within one of `clusters` [case].
+    """Share of true `outcomes` [case], with an interval that allows for `clusters` [case] of dependent cases.
 
-    Without any it is insufficient, and `reason` says of what.
+    Insufficient without any case. `reason` names what is counted.
     """
     if not outcomes:
         return proportion(0, 0, reason)
@@ -71,10 +71,10 @@ def share(outcomes: Sequence[bool], clusters: Sequence[str], reason: str) -> Est
 
 
 def failure_rate(judged: JudgedCases, what: str = "judged cases", minimum: int = 1) -> Estimate:
-    """Failed / (failed + passed), Wilson interval. A failed call is never wrong, it is left out and counted.
+    """Failed / (failed + passed), with Wilson's interval. A failed call is never a failure; it is excluded and counted.
 
-    Insufficient under `minimum` judged cases, which are called `what`. Without any: "error" if all calls failed,
-    "not_applicable" if the mode says nothing about any of them, otherwise "insufficient_data".
+    Insufficient under `minimum` judged cases, which messages call `what`. Without any judged case: "error" if all calls failed,
+    "not_applicable" if the mode applies to none of them, otherwise "insufficient_data".
     """
     verdicts = [bool(seen.failed) for seen in decided(judged)]
     left_out = excluded(judged)
@@ -90,9 +90,9 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases", minimum: int =
 
 
 def clustered(rate: Estimate, judged: JudgedCases) -> Estimate:
-    """A failure rate with the interval of cases that are alike where they come from one original or one cluster.
+    """A failure rate with an interval that allows for dependent cases, those of the same original or cluster.
 
-    ValueError for a rate over other cases than those that were judged.
+    ValueError if the rate is over another number of cases than were judged.
     """
     if rate.status != "ok":
         return rate
@@ -104,9 +104,9 @@ def clustered(rate: Estimate, judged: JudgedCases) -> Estimate:
 
 
 def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
-    """The failure rate with an interval over resampled clusters, where several judged cases share one.
+    """The failure rate with a bootstrap interval over clusters, if judged cases share clusters; else {}.
 
-    Wilson's interval takes dependent cases for independent ones and is then too narrow.
+    Wilson's plain interval assumes independent cases and is then too narrow.
     """
     clusters = [case.cluster for case, seen in judged if seen.failed is not None]
     if len(set(clusters)) == len(clusters):
@@ -116,14 +116,14 @@ def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
 
 
 def subtypes(judged: JudgedCases) -> dict[str, Estimate]:
-    """Share of the judged cases that failed in each way."""
+    """Share of the judged cases that failed, by subtype."""
     found = decided(judged)
     counts = Counter(seen.subtype for seen in found if seen.failed and seen.subtype)
     return {f"rate_{name}": proportion(count, len(found), "judged cases") for name, count in sorted(counts.items())}
 
 
 def by_subtype(judged: JudgedCases, parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, and the share of each way of failing."""
+    """Failure rate, and the share of each subtype of failure."""
     return {"failure_rate": failure_rate(judged), **subtypes(judged)}
 
 
@@ -146,10 +146,10 @@ def excess(
 
 
 def paired_excess(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str], what: str) -> Estimate:
-    """Rate of the second less the rate of the first of `pairs` [pair] (control, case), each of its own `clusters` [pair] or not.
+    """Rate of the cases minus rate of the controls over `pairs` [pair] (control, case), which may share `clusters` [pair].
 
-    Independent pairs: Tango's score interval and the exact McNemar p. Otherwise the percentile interval over whole clusters (none
-    under 20), and p by flipping the signs of whole clusters. Insufficient without a pair, and `what` says of what.
+    Independent pairs: Tango's score interval and the exact McNemar p. Otherwise: percentile interval over whole clusters (none
+    under 20) and p by sign flips of whole clusters. Insufficient without a pair. `what` names what is counted.
     """
     if not pairs:
         return missing("insufficient_data", f"no {what} beside their controls", "share")
@@ -165,12 +165,12 @@ def paired_excess(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str], w
 
 
 def left_out(estimate: Estimate, counts: Mapping[str, int]) -> Estimate:
-    """The estimate with what else was left out, by reason; reasons that were never met are not named."""
+    """The estimate with further exclusions by reason; reasons with a count of 0 are omitted."""
     return replace(estimate, excluded={**estimate.excluded, **{why: count for why, count in counts.items() if count}})
 
 
 def canaries(item: Item) -> tuple[str, ...]:
-    """The texts (`expect.canary`, one or several) that no right output holds."""
+    """The texts (`expect.canary`, one or several) that no right output contains."""
     given = item.expect.get("canary", ())
     return (given,) if isinstance(given, str) else tuple(given)
 

@@ -10,8 +10,9 @@ END = regex.compile(rf"{SHORT}[.!?…]+[\"'”’)\]]*(?:\s+|$)|\n+")
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """(start, end) of each sentence that has a word, white space at its ends left out. Ends are . ! ? before white
-    space, and lines.
+    """(start, end) of each sentence with a word, without white space at its ends.
+
+    A sentence ends at . ! ? before white space, and at the end of a line.
     """
     spans, start = [], 0
     for match in [*END.finditer(text), None]:

@@ -24,14 +24,14 @@ TRACEABLE = "no"
 TRACE_NOTE = "A program is right as a whole; no token of it is the wrong one."
 PARAMETERS = schema.object_of()
 EXPECT = schema.object_of(["tests"], tests=problems.TESTS)
-WORST = ("killed", "timeout", "error", "failed")  # the first of these that a test ended in is the way of failing
+WORST = ("killed", "timeout", "error", "failed")  # the subtype of a failure is the first of these that a test ended in
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails unless the first output passes every test of its item.
 
-    A program that was not run, since code is not allowed or its sandbox did not start, has no verdict. `detail.tests`: how many
-    ended in which way.
+    A program that was not run, because code is not allowed or the sandbox did not start, has no verdict. `detail.tests`: number
+    of tests by status.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

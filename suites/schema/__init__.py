@@ -1,4 +1,4 @@
-"""The published JSON Schemas, and what breaks one of them said in a sentence."""
+"""The published JSON Schemas, and error sentences for documents that violate them."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def published(name: str) -> dict[str, Any]:
 
 
 def check(document: Any, schema: str | Mapping[str, Any], where: str, prefix: str = "") -> None:
-    """UserError in one sentence, with the file `where` and the key path, for the first place where `document` breaks `schema`.
+    """UserError for the first place where `document` violates `schema`, with the file `where` and the key path.
 
-    `schema` is the name of a published one or a schema itself (Draft 2020-12); `prefix` stands before the key path. Errors are
-    taken in the order of their paths, so that the same document always gives the same sentence.
+    `schema` is the name of a published schema or a schema itself (Draft 2020-12); `prefix` precedes the key path. Errors are
+    sorted by path, so the same document always gives the same sentence.
     """
     validator = _published_validator(schema) if isinstance(schema, str) else _validator(dict(schema))
     errors = sorted(
@@ -93,7 +93,7 @@ def check(document: Any, schema: str | Mapping[str, Any], where: str, prefix: st
 
 
 def check_plain(value: Any, where: str, path: Sequence[Any] = ()) -> None:
-    """UserError for what is no JSON data: dates, sets, bytes, keys that are no text, NaN and infinity, half a surrogate pair."""
+    """UserError for anything but JSON data: dates, sets, bytes, keys that are no text, NaN, infinity, half a surrogate pair."""
     at = key_path(path) or "the document"
     if isinstance(value, dict):
         for key, below in value.items():
@@ -114,7 +114,7 @@ def check_plain(value: Any, where: str, path: Sequence[Any] = ()) -> None:
 
 
 def sentence(error: jsonschema.ValidationError, prefix: str = "") -> str:
-    """What is wrong at which key, what was expected, and the nearest known key of an unknown one."""
+    """A sentence: what is wrong at which key, what was expected, and, for an unknown key, the nearest known one."""
     path = key_path(error.absolute_path, prefix)
     broken: Any = error.schema
     value: Any = error.validator_value
@@ -135,7 +135,7 @@ def sentence(error: jsonschema.ValidationError, prefix: str = "") -> str:
 
 
 def expected(schema: Mapping[str, Any], keyword: str = "type", value: Any = None) -> str:
-    """What a schema wants, in words: its description with the values of a closed list, or what its keyword says."""
+    """What a schema expects, in words: its description with the values of a closed list, or a phrase for its keyword."""
     if "enum" in schema:
         options = ", ".join(str(option) for option in schema["enum"])
         return f"{schema['description']}: one of {options}" if "description" in schema else f"one of {options}"
@@ -155,13 +155,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def nearest(value: Any, options: Iterable[Any]) -> str:
-    """ "; did you mean X?" if an option is like the value, else nothing."""
+    """ "; did you mean X?" if an option resembles the value, else the empty text."""
     near = difflib.get_close_matches(str(value), [str(option) for option in options], n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def first_repeated(values: Sequence[Any]) -> int | None:
-    """The place of the first value that stands there a second time; None if all are different."""
+    """Index of the first value that repeats an earlier one; None if all are different."""
     known, without_hash = set(), []
     for place, value in enumerate(values):
         try:
@@ -189,7 +189,7 @@ def shown(value: Any) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """A path as errors show it: from the working directory where it lies below it, else from the project's folder."""
+    """A path as errors show it: relative to the working directory if it lies below it, else to the project's folder."""
     path = path.resolve()
     for root in (Path.cwd(), FOLDER.parent.parent):
         if path.is_relative_to(root):

@@ -1,1 +1,1 @@
-"""Shadow evaluation: a candidate answers a sample of logged requests that nobody is shown, and is watched for a change."""
+"""Shadow evaluation: a candidate answers a sample of logged requests, unseen by users, and is monitored for differences."""

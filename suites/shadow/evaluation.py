@@ -1,4 +1,4 @@
-"""One pass over the traffic: sampled, redacted, answered by the candidate, detected, judged, recorded."""
+"""One pass over the traffic: sample requests, ask the candidate, redact, detect, judge and record."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from suites.shadow.snapshots import PARTS
 from suites.shadow.traffic import Logged
 from suites.shadow.traffic_record import TrafficRecord, TrafficStream
 
-CHUNK = 64  # requests between two writes to the disk: what a kill can cost
+CHUNK = 64  # requests between two writes to disk: a kill loses at most so many
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass did: requests in the file, those opted in, in the sample, asked now, failed, and left for lack of budget."""
+    """Counts of one pass: requests in the file, opted in, in the sample, asked now, failed, and left for lack of budget."""
 
     requests: int
     opted_in: int
@@ -37,7 +37,7 @@ class Pass:
 
 
 def require_chat(traffic: Sequence[Logged], candidate: ModelUnderTest, settings: Mapping[str, Any]) -> None:
-    """UserError for a candidate that takes no chat where requests that may be used have system texts or earlier turns."""
+    """UserError for a candidate without chat if usable requests have system texts or earlier turns."""
     if "chat" in candidate.capabilities:
         return
     if any((one.system or one.earlier) and one.opted_in(settings["opt_in"]) for one in traffic):
@@ -56,9 +56,10 @@ def follow(
     now: datetime,
     bar: Progress,
 ) -> Pass:
-    """Ask the candidate what the sample lacks. The candidate reads the requests as they are; all else sees redacted texts.
+    """Ask the candidate the sampled requests that are not recorded yet, within the budget.
 
-    A call that failed is not recorded, and asked again next time.
+    The candidate reads the original requests; everything else sees redacted texts. A failed call is not recorded and is asked
+    again next time.
     """
     willing = [one for one in traffic if one.opted_in(settings["opt_in"])]
     drawn = [one for one in willing if sampling.taken(key, one.id, settings["rate"])]
@@ -80,9 +81,9 @@ def follow(
 
 
 def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord, bar: Progress) -> int:
-    """Have a judge compare the candidate's (A) and the deployed answer (B), in both orders, where it has not; returns how many.
+    """Let a judge compare candidate (A) and deployed answer (B) in both orders, for pairs without a verdict; returns how many.
 
-    Only texts that are still kept can be judged. A pair on which a call failed is asked again next time.
+    Only texts that are still stored can be judged. A pair with a failed call is asked again next time.
     """
     waiting = [one for one in record.stream.sampled if one not in record.stream.verdicts and one in record.stream.texts]
     found = [_pair(record.stream.texts[one]) for one in waiting]
@@ -97,7 +98,7 @@ def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord
 
 
 def failing(stream: TrafficStream) -> dict[str, list[str]]:
-    """Requests on which the candidate is worse, by name, with why: something is detected in its answer alone, or it lost."""
+    """Requests on which the candidate is worse, by name, with reasons: a detector fires on its answer alone, or it lost."""
     found: dict[str, list[str]] = {}
     for name, line in stream.sampled.items():
         reasons = [one for one, has in line["candidate"].items() if has and not line["live"][one]]
@@ -112,7 +113,7 @@ def failing(stream: TrafficStream) -> dict[str, list[str]]:
 def _made(
     one: Logged, output: Generation, key: bytes, redactor: Redactor, settings: Mapping[str, Any], now: datetime
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the line for the chain, the texts that are kept) of one request. Nothing of it is used before it is redacted."""
+    """(the line for the chain, the texts to store) of one request. All texts are redacted before any use."""
     before = redactor.counts.copy()
     name = sampling.name(key, one.id)
     texts = {

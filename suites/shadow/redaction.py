@@ -1,7 +1,7 @@
-"""Redaction: what is taken out of every text before anything of it is recorded, embedded or judged.
+"""Redaction: removes personal data from every text before anything of it is recorded, embedded or judged.
 
-The default finds e-mail addresses, phone numbers, payment cards (with a valid check digit) and keys. A YAML file of yours,
-{name: regular expression}, adds to it. Patterns find forms, not names: whoever needs more writes them.
+The default patterns find e-mail addresses, phone numbers, payment cards (with a valid check digit) and keys. A YAML file
+{name: regular expression} adds patterns. Patterns find forms, not people's names; users who need more must add it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from suites import bounded_yaml, patterns
 
 DEFAULT = "default"
 CARD = "card"
-# in this order: a card's digits are not taken for a phone number, a key's letters not for an address
+# in this order, so that a card is not taken for a phone number, nor a key for an address
 PATTERNS: Mapping[str, str] = {
     "key": r"(?i)\b(?:sk|pk|rk|ghp|gho|ghs|xox[abp]|AKIA|AIza|hf)[-_]?[A-Za-z0-9_-]{12,}\b"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
@@ -32,7 +32,7 @@ NO_PHONE = regex.compile(r"\d{4}[-/.]\d{2}[-/.]\d{2}|\d+\.\d+")  # a date, a fra
 
 
 class Redactor:
-    """Takes what its patterns find out of texts and counts it by name. UserError for a file that cannot be used."""
+    """Removes the matches of its patterns from texts and counts them by name. UserError for an unusable file."""
 
     def __init__(self, source: str | Path | None = None) -> None:
         own = {} if source in (None, DEFAULT) else _read(Path(str(source)))
@@ -42,9 +42,9 @@ class Redactor:
             patterns.compiled(pattern)
 
     def __call__(self, text: str) -> str:
-        """The text with "[email]" and so on in place of what was found.
+        """The text with each match replaced by its name, for example "[email]".
 
-        UserError for a pattern that takes longer than a second: what it might have found must not be recorded.
+        UserError for a pattern that takes longer than a second, since a text that was not searched must not be recorded.
         """
         for name, pattern in self.patterns.items():
             try:

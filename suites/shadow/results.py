@@ -1,4 +1,4 @@
-"""189 shadow: the e-processes of a stream, which of them alarm, and e-BH over all of them."""
+"""189 shadow: the e-processes of a stream, their alarms, and e-BH over all of them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from suites.statistics import e_process, proportions
 from suites.statistics.e_process import Watched
 
 NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
-HALF = 0.5  # of pairs on which the two models differ, if neither is worse
+HALF = 0.5  # expected share, among requests on which the two models differ, if neither is worse
 TEST = "e-process, beta(1, 1) mixture"
 WINS = "wins"
 
 
 @dataclass(frozen=True)
 class DailyOutcomes:
-    """One stream of 0 and 1 with its days. `worse`: the direction in which the candidate is worse."""
+    """One stream of 0 and 1 with the day of each. `worse`: the direction in which the candidate is worse."""
 
     name: str
     outcomes: tuple[bool, ...]
@@ -37,11 +37,11 @@ class DailyOutcomes:
 
 
 def metrics(stream: TrafficStream, expected: Mapping[str, float | None]) -> list[DailyOutcomes]:
-    """What is watched.
+    """The monitored streams.
 
-    `<detector>.differs`: of the requests on which the detector says different things of the two answers, whether it is the
-    candidate's in which it finds something, against 1/2. `<detector>.rate`: its share of the candidate's answers, against the
-    rate `expected` of it, where one is given. `wins`: of the pairs that a judge decided, whether the candidate won, against 1/2.
+    `<detector>.differs`: over requests on which the detector fires on one of the two answers, whether that is the candidate's;
+    tested against 1/2. `<detector>.rate`: whether it fires on the candidate's answer; tested against the `expected` rate, if one
+    is given. `wins`: over pairs that a judge decided, whether the candidate won; tested against 1/2.
     """
     lines = list(stream.sampled.values())
     found = []
@@ -76,7 +76,7 @@ def write(
     subject: Mapping[str, Any],
     suite: str | None,
 ) -> tuple[Path, list[str]]:
-    """Write 189; returns its path and the metrics that alarm with the candidate worse."""
+    """Write 189; returns its path and the metrics with an alarm in the direction in which the candidate is worse."""
     found = metrics(stream, settings["expected"])
     watched = watch(found, settings["alpha"])
     chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
@@ -122,7 +122,7 @@ def _metric(
 
 
 def _doubt(detector: str) -> str | None:
-    """Why a detector's alarm is one to look at, and no proof: it is a heuristic below its target."""
+    """Why a detector's alarm is only a hint: the detector is a heuristic below its target. None if it is not."""
     if detector not in detectors.SETS:
         return None
     measured = quality.known(detectors.SETS[detector])
@@ -132,12 +132,12 @@ def _doubt(detector: str) -> str | None:
 
 
 def _days(metric: DailyOutcomes, watched: Watched) -> list[dict[str, Any]]:
-    """What somebody who looks every evening sees: items, successes and e so far."""
+    """The state at the end of each day: items, successes and e so far."""
     found: dict[str, dict[str, Any]] = {}
     hits = 0
     for place, (day, hit, e) in enumerate(zip(metric.days, metric.outcomes, watched.path, strict=True), start=1):
         hits += hit
-        found.pop(day, None)  # in the order of the record: a day that is gone on with comes last
+        found.pop(day, None)  # in the order of the record, so a resumed day comes last
         found[day] = {"day": day, "n": place, "successes": hits, "e": e}
     return list(found.values())
 

@@ -1,6 +1,7 @@
-"""Sampling: which requests are taken. A keyed hash of the request's id decides, so that a rerun takes the same ones.
+"""Sampling: a keyed hash of a request's id decides whether it is taken, so that a rerun takes the same requests.
 
-HMAC-SHA256(key, id), as a number from 0 to 1, is below the rate. Without the key nobody can tell, or choose, which ones.
+A request is taken if HMAC-SHA256(key, id), as a number from 0 to 1, is below the rate. Without the key nobody can predict or
+choose which ones are taken.
 """
 
 from __future__ import annotations
@@ -30,25 +31,25 @@ def digest(key: bytes, identifier: str) -> str:
 
 
 def name(key: bytes, identifier: str) -> str:
-    """By what the record calls a request: nobody finds its id from it without the key."""
+    """The request's name in the record, from which the id cannot be found without the key."""
     return digest(key, identifier)[:DIGITS]
 
 
 def taken(key: bytes, identifier: str, rate: float) -> bool:
-    """Whether a request is in the sample. With a larger rate every request that was in it still is."""
+    """Whether a request is in the sample. A sample with a larger rate contains every sample with a smaller one."""
     return int(digest(key, identifier)[-16:], 16) < rate * LARGEST
 
 
 def part(key: bytes, identifier: str, parts: int) -> int:
-    """Which of `parts` random parts of the traffic a request is in."""
+    """Number of the request's part, if the traffic is split at random into `parts` parts."""
     return int(digest(key, identifier)[DIGITS : 2 * DIGITS], 16) % parts
 
 
 def key_of(folder: Path, variable: str | None) -> bytes:
-    """The key: what an environment variable holds, or else a random one, made once and kept beside the record.
+    """The key: from an environment variable, or else a random one that is made once and stored beside the record.
 
-    UserError for a variable that is not set, and for a file that holds no whole key: whoever sampled with what is left of one
-    would take other requests without a word.
+    UserError for a variable that is not set, and for a file without a complete key, since a damaged key would silently select
+    other requests.
     """
     if variable is not None:
         if not (given := os.environ.get(variable)):
@@ -69,7 +70,7 @@ def key_of(folder: Path, variable: str | None) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """A random key in a file that is there as a whole or not at all; one that another process was first with stays."""
+    """Write a random key atomically. If another process was first, its key stays."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(

@@ -1,8 +1,8 @@
-"""Snapshots: the deployed model's answers as weeks of a drift series, so that `run.py drift` watches live traffic.
+"""Snapshots: the deployed model's answers as weeks of a drift series, so that `run.py drift` can monitor live traffic.
 
-No two weeks have the same requests, so the "prompts" of a snapshot are random parts of the traffic: a keyed hash of its id puts a
-request into one of PARTS. A change within the parts is then one of the model, or of what people ask. Only weeks that are over
-are written. A drift record keeps the redacted answers: they are never deleted from it.
+No two weeks have the same requests, so the "prompts" of a snapshot are random parts of the traffic. A keyed hash of its id
+assigns a request to one of PARTS. A change within the parts is a change of the model, or of what people ask. Only completed
+weeks are written. A drift record keeps the redacted answers forever.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def prompts() -> list[Prompt]:
 def feed(
     folder: Path, stream: TrafficStream, last_day: str, max_tokens: int, clock: snapshot.Clock = snapshot.now
 ) -> list[str]:
-    """Append every week that is over and not in the series of `folder`; returns their ids.
+    """Append every completed week that is not in the series of `folder`; returns their ids.
 
-    `last_day`: of the newest request in the traffic; its week is not over. Only requests whose texts are still kept count.
+    `last_day`: day of the newest request in the traffic, whose week is not over. Only requests with stored texts count.
     UserError for a series that is not one of live traffic.
     """
     with Writer(Path(folder) / series_record.NAME) as writer:
@@ -108,7 +108,7 @@ def _row(line: Mapping[str, Any], answer: str, sample: int) -> dict[str, Any]:
         "sample": sample,
         "text": answer,
         "text_sha256": hashlib.sha256(answer.encode("utf-8", "surrogatepass")).hexdigest(),
-        "tokens": len(answer.split()),  # the log does not say how many tokens there were
+        "tokens": len(answer.split()),  # the log does not give the number of tokens
         "finish": "stop",
         "requested": NAME,
         "reported": None,

@@ -1,6 +1,6 @@
-"""The suite of a shadow evaluation: requests on which the candidate was worse, and siblings on which it was not, for the gate.
+"""The suite of a shadow evaluation, for the gate: requests on which the candidate was worse, and siblings on which it was not.
 
-Items are the redacted requests. An output fails if it is empty or has a phrase of refusal; what a judge makes of it is for
+Items are the redacted requests. An output fails if it is empty or contains a phrase of refusal. For a judge's verdicts, use
 `judge do=pairs` and `do=grade` on runs of the suite.
 """
 
@@ -30,8 +30,8 @@ SOMETHING = r"\S"
 def write(folder: Path, name: str, stream: TrafficStream, siblings: int, max_tokens: int) -> Path | None:
     """Write suite.yaml, items.jsonl and the lock below `folder`; returns the suite's folder, None without a failing request.
 
-    Every failing request whose text is still kept, and for each `siblings` of those that did not fail: the ones that share most
-    of their words. The version rises with the items.
+    It has every failing request whose text is still stored and, for each, the `siblings` passing requests that share most words
+    with it. The version rises when the items change.
     """
     failing = [one for one in evaluation.failing(stream) if _usable(one, stream)]
     if not failing:
@@ -51,7 +51,7 @@ def write(folder: Path, name: str, stream: TrafficStream, siblings: int, max_tok
 
 
 def _siblings(failing: Sequence[str], stream: TrafficStream, each: int) -> list[str]:
-    """Requests that pass, nearest first by the words that they share with a failing one (Jaccard), each once."""
+    """For each failing request, the `each` passing ones nearest by the Jaccard index of their words; each only once."""
     worse = set(evaluation.failing(stream))
     passing = {
         name: _words(stream.texts[name]["prompt"])
@@ -67,7 +67,7 @@ def _siblings(failing: Sequence[str], stream: TrafficStream, each: int) -> list[
 
 
 def _usable(name: str, stream: TrafficStream) -> bool:
-    """Whether a request can be an item: its texts are still kept, and none of its turns is empty."""
+    """Whether a request can be an item: its texts are still stored, and none of its turns is empty."""
     texts = stream.texts.get(name)
     return texts is not None and bool(texts["prompt"]) and all(text for _, text in texts["earlier"])
 
@@ -109,7 +109,7 @@ def _declared(name: str, version: str, items: Sequence[Mapping[str, Any]], max_t
 
 
 def _next_version(target: Path) -> str:
-    """1.0.0, or one more than that of the lock that is there."""
+    """1.0.0, or the version of the existing lock plus one."""
     path = target / lock.FILE
     if not path.is_file():
         return "1.0.0"

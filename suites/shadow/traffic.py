@@ -1,7 +1,7 @@
-"""Traffic: the file of logged requests that a gateway writes, read line by line. Nothing is asked of the gateway.
+"""Traffic: reads the file of logged requests that a gateway writes. The gateway itself is not contacted.
 
-A line is a JSON object: `id` (a text, once in the file), `prompt` (the last message) or `messages` (of {"role", "content"}),
-`answer` (of the deployed model), `time` (ISO 8601 with a zone) and, if need be, `meta` (an object).
+A line is a JSON object: `id` (a text, unique in the file), `prompt` (the last message) or `messages` (of {"role", "content"}),
+`answer` (of the deployed model), `time` (ISO 8601 with a zone) and optionally `meta` (an object).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from results_io import UserError
 
 KEYS = ("id", "prompt", "messages", "answer", "time", "meta")
-EVERYBODY = "all"  # as the flag: everybody in the file has agreed
+EVERYBODY = "all"  # as the flag: all users in the file have agreed
 ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True)
 class Logged:
-    """One request and what the deployed model answered."""
+    """One request and the deployed model's answer."""
 
     id: str
     prompt: str
@@ -38,14 +38,14 @@ class Logged:
         return self.time.date().isoformat()
 
     def opted_in(self, flag: str) -> bool:
-        """Whether its `meta` has the flag, set to true; with "all" everything in the file may be used."""
+        """Whether `meta` has the flag set to true; with the flag "all", every request may be used."""
         return flag == EVERYBODY or self.meta.get(flag) is True
 
 
 def read(path: Path) -> list[Logged]:
-    """Every whole line, in order; a last line without an end is still being written and is left for the next time.
+    """Every complete line, in order. A last line without a line end is still being written and is left for the next time.
 
-    UserError, with the number of the line, for what is no request, and for an id that was there before.
+    UserError, with the number of the line, for an invalid request and for a repeated id.
     """
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -1,11 +1,11 @@
-"""The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and the texts for as long as they are kept.
+"""The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and a separate file with texts that expire.
 
 started    the candidate's identity, rate, a hash of the sampling key; once
 sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted
-verdict    what a deployed judge said of both answers, in both orders
+verdict    a deployed judge's verdicts on both answers, in both orders
 expired    how many texts were deleted, and up to which day
 
-`texts.jsonl` has the redacted texts by the request's name. It is no part of the chain, so that they can be deleted in time.
+`texts.jsonl` has the redacted texts by the request's name. It is not part of the chain, so that texts can be deleted in time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STARTED, SAMPLED, VERDICT, EXPIRED = "started", "sampled", "verdict", "expired"
 
 @dataclass
 class TrafficStream:
-    """What a record holds, in its order. `texts` by the request's name, of those that are still kept."""
+    """The content of a record, in its order. `texts`: those still stored, by the request's name."""
 
     started: Mapping[str, Any] | None = None
     sampled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class TrafficRecord:
         self._writer.__exit__(kind, error, trace)
 
     def start(self, **facts: Any) -> None:
-        """Say once what is watched. UserError if the record is of something else: one stream has one candidate."""
+        """Record once what is monitored. UserError if the record is of something else, since a stream has one candidate."""
         known = self.stream.started
         if known is None:
             (self.stream.started,) = self._writer.append([_line(STARTED, **facts)])
@@ -84,19 +84,19 @@ class TrafficRecord:
             )
 
     def add(self, lines: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]) -> None:
-        """Append sampled requests, and keep their texts. Texts come first: a line on the chain always has had them."""
+        """Append sampled requests, and store their texts. Texts are stored first, so every line on the chain had its texts."""
         self.stream.texts |= {one["request"]: dict(one) for one in texts}
         self._write_texts()
         found = self._writer.append([_line(SAMPLED, **one) for one in lines])
         self.stream.sampled |= {one["request"]: one for one in found}
 
     def judged(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
-        """Append what a judge said."""
+        """Append a judge's verdicts."""
         found = self._writer.append([_line(VERDICT, **one) for one in verdicts])
         self.stream.verdicts |= {one["request"]: one for one in found}
 
     def expire(self, today: str) -> int:
-        """Delete the texts whose day has come, for good; returns how many."""
+        """Delete the expired texts permanently; returns their number."""
         over = [name for name, one in self.stream.texts.items() if one["expires"] <= today]
         if over:
             for name in over:

@@ -1,4 +1,4 @@
-"""How far repeated outputs of one item agree, and whether a second run says the same as the first."""
+"""How far repeated outputs of one item agree, and whether a second run reproduces the first."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ SAME_METRIC = 0.05  # and how far apart the two rates may be, absolute
 def mode_consistency(texts: Sequence[str | None], equal_form: Callable[[str], str] = normalise.normalise) -> Estimate:
     """Share of the most frequent output, max_k count_k / n; None marks an output that is an error and is not counted.
 
-    Outputs are equal if `equal_form` makes them so, here and in `pairwise_agreement`.
-    `detail`: every output that is most frequent, `modes`, and the counts. Insufficient under 3 outputs; "error" if all are
-    errors.
+    Outputs are equal if their `equal_form` is, here and in `pairwise_agreement`. `detail`: `modes`, the most frequent outputs,
+    and `counts`. Insufficient under 3 outputs; "error" if all are errors.
     """
     outputs, excluded = _outputs(texts, equal_form)
     if refused := _too_few(outputs, excluded):
@@ -39,9 +38,9 @@ def pairwise_agreement(
     equal_form: Callable[[str], str] = normalise.normalise,
     same: Callable[[str, str], bool] | None = None,
 ) -> Estimate:
-    """Share of the C(n, 2) pairs of outputs that are the same: equal, or as `same` says (a similarity above a threshold).
+    """Share of the C(n, 2) pairs of outputs that are equal, or that `same` accepts (for example, similarity above a threshold).
 
-    Insufficient under 3 outputs. Sameness by similarity is not transitive, which the assumptions then say.
+    Insufficient under 3 outputs; "error" if all are errors. Sameness by similarity is not transitive; the assumptions say so.
     """
     outputs, excluded = _outputs(texts, equal_form)
     if refused := _too_few(outputs, excluded):
@@ -62,8 +61,8 @@ def pairwise_agreement(
 def determinism(runs: Sequence[Sequence[str | None]], clusters: Sequence[str] | None = None) -> Estimate:
     """Share of items whose outputs are identical, character for character, in all repeats. `runs` [repeat][item].
 
-    An item that is an error (None) in any repeat is excluded. Items of one of `clusters` [item] are alike, which
-    the interval counts. Insufficient under 2 repeats; UserError for repeats of different length.
+    An item that is an error (None) in any repeat is excluded. The interval allows for dependent items, grouped by `clusters`
+    [item]. Insufficient under 2 repeats; UserError for repeats of different length.
     """
     if len(runs) < 2:
         return missing("insufficient_data", f"{len(runs)} repeats; identity needs at least 2", "share of items")
@@ -87,8 +86,8 @@ def reproducibility(
 ) -> Estimate:
     """Share of items (by id) with the same verdict in two runs; `detail["reproducible"]` says whether they agree.
 
-    Reproducible: at least 95 % of verdicts are equal and the rates differ by at most 5 percentage points, absolute. Items
-    without a verdict on either side are excluded.
+    Reproducible: by default, at least 95 % of verdicts are equal and the rates differ by at most 5 percentage points (absolute).
+    Items that lack a verdict on one side or both are excluded. Undefined without shared items.
     """
     shared = [k for k in first.keys() & second.keys() if first[k] is not None and second[k] is not None]
     dropped = len(first.keys() | second.keys()) - len(shared)
@@ -119,7 +118,7 @@ def _too_few(outputs: Sequence[str], excluded: Mapping[str, int]) -> Estimate | 
 
 
 def _with(estimate: Estimate, excluded: Mapping[str, int], detail: Mapping[str, object]) -> Estimate:
-    """The estimate with more said about it."""
+    """The estimate with more exclusions and details."""
     return dataclasses.replace(
         estimate, excluded={**estimate.excluded, **excluded}, detail={**estimate.detail, **detail}
     )

@@ -27,9 +27,9 @@ def mean(
 ) -> Estimate:
     """Mean of `values` [sample] with the percentile interval over resampled `clusters` [sample] (default: each its own).
 
-    Insufficient under 20 clusters. If every cluster has the same mean the bootstrap knows no spread ([1, 1] at 20 of 20): the
-    interval is then Wilson's with one trial a cluster for values in [0, 1], and None otherwise. UserError for under 1000
-    resamples or values that are not finite. Source: Efron & Tibshirani 1993.
+    Insufficient under 20 clusters. If every cluster has the same mean, the bootstrap has no spread ([1, 1] at 20 of 20). The
+    interval is then Wilson's with one trial per cluster if that mean is in [0, 1], and None otherwise. UserError for under 1000
+    resamples, values that are not finite, and labels that are not one per value. Source: Efron & Tibshirani 1993.
     """
     if resamples < FEWEST_RESAMPLES:
         raise UserError(

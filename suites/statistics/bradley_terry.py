@@ -1,7 +1,7 @@
-"""Bradley-Terry: how strong each of several systems is, from who won against whom.
+"""Bradley-Terry: the strengths of several systems, estimated from who won against whom.
 
-P(i beats j) = 1/(1 + exp(b_j - b_i)), b summing to 0, by maximum likelihood; a tie is half a win each way. Source: Bradley &
-Terry 1952; when a finite estimate exists, Ford 1957.
+P(i beats j) = 1/(1 + exp(b_j - b_i)), sum of b = 0, by maximum likelihood; a tie is half a win for each side. Source: Bradley &
+Terry 1952; Ford 1957 for the condition under which a finite estimate exists.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from suites.statistics.bootstrap import MINIMUM_CLUSTERS
 ELO = 400 / math.log(10)  # points of one unit of b
 UNIT = "log odds"
 METHOD = "percentile bootstrap over items"
-HALF_WIN = 0.5  # added each way to every pair that met, where that option is asked for
+HALF_WIN = 0.5  # added each way to every pair that met, if that option is chosen
 STEPS, CONVERGED = 100, 1e-12  # of Newton's method
 FEWEST_RESAMPLES = 1000
-MOST_UNDEFINED = 0.01  # of resamples without a finite estimate; more, and the others are a selection
+MOST_UNDEFINED = 0.01  # of resamples without a finite estimate; with more, the others are a biased selection
 BATCH = 2000  # resamples that are solved together
 
 Wins = Float[np.ndarray, "*resample system system"]
@@ -36,7 +36,10 @@ Wins = Float[np.ndarray, "*resample system system"]
 
 @dataclass(frozen=True)
 class Fit:
-    """`strengths` b [system], sum 0, and `covariance` [system, system], the pseudo-inverse of the Hessian (items independent)."""
+    """`strengths` b [system], sum 0, and `covariance` [system, system].
+
+    The covariance is the pseudo-inverse of the Hessian of minus the log likelihood; it assumes independent comparisons.
+    """
 
     strengths: Float[np.ndarray, " system"]
     covariance: Float[np.ndarray, "system system"]
@@ -51,10 +54,11 @@ class Fit:
 
 @dataclass(frozen=True)
 class SystemRanking:
-    """What verdicts say of several systems. `strengths` and `elo` (of the same, 0 is the mean) by system, `differences` by pair.
+    """Several systems compared. `strengths` and `elo` (the same in Elo points; 0 is the mean) by system, `differences` by pair.
 
-    `ranks`: best and worst rank that the differences allow, Holm over all pairs. `cyclic`: share of triples whose majorities go
-    in a circle. `fit`: deviance of Bradley-Terry against one free rate a pair. `half_wins`: whether these were added.
+    `ranks`: best and worst rank that the differences allow, with Holm's correction over all pairs. `adjusted`: those p-values.
+    `cyclic`: share of triples whose majorities are cyclic. `fit`: deviance of Bradley-Terry against one free rate per pair.
+    `wins` [winner, loser]: the pooled table, without `half_wins`, which says whether half wins were added.
     """
 
     systems: tuple[str, ...]
@@ -70,9 +74,10 @@ class SystemRanking:
 
 
 def why_undefined(wins: ArrayLike) -> str | None:
-    """Why no finite estimate is the likeliest, None if one is: every group of systems must have won and lost against the rest.
+    """Why there is no finite maximum-likelihood estimate; None if there is one.
 
-    `wins` [winner, loser], halves of ties included. UserError for a table that is not square or has negative entries.
+    It exists if every proper subset of the systems has a win and a loss against the rest. `wins` [winner, loser] includes halves
+    of ties. UserError for a table that is not square or has negative or non-finite entries. Source: Ford 1957.
     """
     table = _checked(wins)
     parts, _ = sparse.csgraph.connected_components(table + table.T > 0, directed=False)
@@ -89,7 +94,7 @@ def why_undefined(wins: ArrayLike) -> str | None:
 
 
 def fit(wins: ArrayLike) -> Fit:
-    """Strengths of `wins` [winner, loser]. UserError where `why_undefined` has a reason."""
+    """Maximum-likelihood strengths of `wins` [winner, loser]. UserError if `why_undefined` gives a reason."""
     table = _checked(wins)
     if (reason := why_undefined(table)) is not None:
         raise UserError(f"there is no finite estimate: {reason}; compare more pairs, or add half a win each way")
@@ -98,13 +103,16 @@ def fit(wins: ArrayLike) -> Fit:
 
 
 def with_half_wins(wins: ArrayLike) -> Float[np.ndarray, "system system"]:
-    """`wins` with half a win each way for every pair that met: then a finite estimate exists, shrunk towards 0."""
+    """`wins` with half a win each way added to every pair that met.
+
+    A finite estimate, shrunk towards 0, then exists unless the comparisons fall into groups that never met.
+    """
     table = _checked(wins)
     return table + HALF_WIN * (table + table.T > 0)
 
 
 def cyclic_triples(wins: ArrayLike) -> Estimate:
-    """Share of triples i, j, k whose majorities are cyclic, among those with a majority in all three pairs."""
+    """Share of triples i, j, k whose majorities are cyclic, among triples with a majority in all three pairs; else undefined."""
     table = _checked(wins)
     ahead = np.sign(table - table.T)
     decided = cycles = 0
@@ -118,9 +126,10 @@ def cyclic_triples(wins: ArrayLike) -> Estimate:
 
 
 def deviance(wins: ArrayLike, strengths: ArrayLike) -> Estimate:
-    """2 sum over pairs of w log(w/(n p)): how much worse than one free rate a pair; p by chi-square on pairs - (systems - 1).
+    """Deviance of the fit against one free rate per pair: 2 sum over ordered pairs of w log(w/(n p)).
 
-    Undefined without a degree of freedom. Halves of ties make it a quasi-deviance, somewhat too small.
+    w: wins of one over the other, n: comparisons of the pair, p: fitted chance. p-value: chi-square with pairs - (systems - 1)
+    degrees of freedom; undefined if that is 0. Halves of ties make it a quasi-deviance, which is somewhat too small.
     """
     table, b = _checked(wins), np.asarray(strengths, dtype=np.float64)
     met = [(i, j) for i, j in itertools.combinations(range(len(table)), 2) if table[i, j] + table[j, i] > 0]
@@ -152,9 +161,9 @@ def rank(
 ) -> SystemRanking:
     """Strengths, differences and ranks from `by_item` [item, winner, loser], wins and halves of ties.
 
-    Items are resampled, since one of them appears in many pairs; under 20 there is no interval. Everything is undefined where
-    the pooled table has no finite estimate; with `half_wins` half a win each way is added to pairs that met. UserError for fewer
-    than two systems, a table of another shape, and under 1000 resamples.
+    Intervals come from resampled items, since one item appears in many pairs; under 20 items there is none. Everything is
+    undefined if the pooled table has no finite estimate. `half_wins` adds half a win each way to every pair that met. UserError
+    for fewer than two systems, a table of another shape, and under 1000 resamples.
     """
     tensor = np.asarray(by_item, dtype=np.float64)
     if len(systems) < 2 or tensor.ndim != 3 or tensor.shape[1:] != (len(systems),) * 2:
@@ -257,7 +266,7 @@ class _Estimates:
 
 
 def _draws(tensor: np.ndarray, seed: int, resamples: int, half_wins: bool) -> tuple[np.ndarray, int]:
-    """(strengths [resample, system] over resampled items, how many resamples had no finite estimate)."""
+    """(strengths [resample, system] of resampled items, number of resamples without a finite estimate)."""
     items, systems = tensor.shape[:2]
     if items < MINIMUM_CLUSTERS:
         return np.zeros((0, systems)), 0
@@ -271,7 +280,7 @@ def _draws(tensor: np.ndarray, seed: int, resamples: int, half_wins: bool) -> tu
 
 
 def _strongly_connected(tables: Wins) -> np.ndarray:
-    """[resample] whether every system reaches every other along wins: powers of the graph's matrix have no zero."""
+    """[resample] Whether every system reaches every other along wins, found by repeated squaring of the adjacency matrix."""
     reach = (tables > 0) | np.eye(tables.shape[-1], dtype=bool)
     for _ in range(math.ceil(math.log2(max(2, tables.shape[-1])))):
         reach = np.matmul(reach.astype(np.float32), reach.astype(np.float32)) > 0
@@ -279,7 +288,7 @@ def _strongly_connected(tables: Wins) -> np.ndarray:
 
 
 def _solve(tables: Wins) -> Float[np.ndarray, "resample system"]:
-    """Newton's method on all tables at once; each must have a finite estimate. Steps are cut to 1, which keeps them uphill."""
+    """Newton's method on all tables at once; each must have a finite estimate. Steps are limited to 1 to keep them uphill."""
     b = np.zeros(tables.shape[:2])
     for _ in range(STEPS):
         met = tables + tables.transpose(0, 2, 1)
@@ -293,7 +302,7 @@ def _solve(tables: Wins) -> Float[np.ndarray, "resample system"]:
 
 
 def _hessian(tables: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of minus the log likelihood: the Laplacian of weights n p (1 - p)."""
+    """Hessian of minus the log likelihood: the graph Laplacian with weights n p (1 - p)."""
     chances = _chances(b)
     weights = (tables + tables.swapaxes(-1, -2)) * chances * (1 - chances)
     return np.eye(tables.shape[-1]) * weights.sum(-1)[..., None] - weights
@@ -320,7 +329,7 @@ def _rank_sets(
     adjusted: Mapping[tuple[str, str], float],
     alpha: float,
 ) -> dict[str, tuple[int, int]]:
-    """{system: (best, worst rank)}: above those that are significantly weaker, below those that are significantly stronger."""
+    """{system: (best, worst rank)}: above all significantly weaker systems, below all significantly stronger ones."""
     above, below = dict.fromkeys(systems, 0), dict.fromkeys(systems, 0)
     for (one, other), p in adjusted.items():
         if p <= alpha:

@@ -1,7 +1,7 @@
 """Are confidences probabilities? Calibration errors beside what a perfectly calibrated model would score.
 
-Items of one cluster (one original and its variants) are right or wrong together. The null then has them share their luck as
-much as the residuals do, and intervals come from resampled clusters.
+Items of one cluster (an original and its variants) tend to be right or wrong together. The null distribution gives them the
+dependence that the residuals show ("shared luck"), and intervals come from resampled clusters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Source = Literal["softmax", "verbal", "consistency"]
 
 @dataclass(frozen=True)
 class Calibration:
-    """Expected, maximum and equal-mass calibration error and the Brier score. `metric` is its own for the consistency proxy."""
+    """Expected, maximum and equal-mass calibration error and the Brier score. The consistency proxy has its own `metric` name."""
 
     metric: str
     ece: Estimate
@@ -57,16 +57,18 @@ def calibration(
 ) -> Calibration:
     """Calibration of `confidence` [item] in [0, 1] against `correct` [item] 0/1. NaN or None on either side is excluded.
 
-    Items of one of `clusters` [item] are alike (default: each its own).
+    `clusters` [item] groups dependent items (default: each its own).
 
-    ECE = sum n_b/N |accuracy - mean confidence| over bins (lo, hi] of equal width, MCE the largest gap of bins with at least
-    5 items, the equal-mass ECE over bins of equal count (equal confidences in one bin), Brier mean (confidence - correct)^2.
-    `p_value` of each: how often outcomes of a calibrated model (`calibrated_outcomes`) are as far off, two-sided for Brier.
-    `detail` has that null's mean and 95 % point, the share of luck that a cluster shares, and for ECE from 300 items on a band.
-    Intervals are over resampled clusters, under 20 of which there is none: percentiles for Brier, and for errors, which are sums
-    of absolute values, the wider ends of percentiles and of 2 estimate - quantile, as neither alone holds the truth often
-    enough. `source` "consistency" needs `runs` >= 10. UserError for a
-    confidence outside [0, 1]. Source: Guo et al. 2017; Widmann et al. 2019 (null); Davison & Hinkley 1997, 5.2.
+    ECE = sum n_b/N |accuracy - mean confidence| over bins (lo, hi] of equal width. MCE: the largest gap among bins with at least
+    5 items. Equal-mass ECE: over bins of equal count, with equal confidences in one bin. Brier: mean (confidence - correct)^2.
+
+    `p_value` of each: how often outcomes of a calibrated model (`calibrated_outcomes`) are as far off; two-sided for Brier.
+    `detail` has that null's mean and 95 % point, the shared luck within clusters, and, for the ECE of 300 or more items, a band.
+    Intervals come from resampled clusters; under 20 there is none. Brier has the percentile interval. The errors are sums of
+    absolute values; they get the wider ends of the percentile and the basic interval (2 estimate - quantile), since neither
+    alone covers the truth often enough. `source` "consistency" needs `runs` >= 10, else insufficient. UserError for a confidence
+    outside [0, 1] and for inputs of different lengths. Source: Guo et al. 2017; Widmann et al. 2019 (null); Davison & Hinkley
+    1997, 5.2.
     """
     p, hit, label, excluded = _judged(confidence, correct, clusters)
     metric = "calibration_of_consistency" if source == "consistency" else "calibration"
@@ -94,11 +96,12 @@ def calibration(
 def shared_luck(
     confidence: Float[np.ndarray, " item"], hit: Float[np.ndarray, " item"], clusters: Int[np.ndarray, " item"]
 ) -> tuple[float, str]:
-    """How much of their luck the items of a cluster share, in [0, 1], and what that rests on; (0, "") without clusters.
+    """(the share of luck that items of a cluster have in common, in [0, 1], a note on its basis); (0, "") without clusters.
 
-    sum r_i r_j / sum (min(p_i, p_j) - p_i p_j) over pairs of a cluster, r = hit - p less its mean: 1 if one draw decides them
-    all. It is multiplied by G/(G - 1) (t/z)^2 for G clusters, since few estimate it poorly; with fewer than 20 of them, or the
-    rarer outcome in fewer than 10, it is 1. Source: Liang & Zeger 1986 (moments); Bell & McCaffrey 2002.
+    sum r_i r_j / sum (min(p_i, p_j) - p_i p_j) over pairs within clusters, with r = hit - p minus its mean. It is 1 if one draw
+    decides all items of a cluster. It is multiplied by G/(G - 1) (t/z)^2 for G clusters, since few clusters estimate it poorly.
+    With an effective number of clusters under 20, or the rarer outcome in fewer than 10 clusters, it is set to 1. Source: Liang
+    & Zeger 1986 (moments); Bell & McCaffrey 2002.
     """
     count = int(clusters.max()) + 1
     if count == confidence.size:
@@ -119,7 +122,7 @@ def shared_luck(
 
 
 def _most_shared(confidence: Float[np.ndarray, " item"], clusters: Int[np.ndarray, " item"]) -> float:
-    """sum over ordered pairs of a cluster of min(p_i, p_j) - p_i p_j, the covariance of outcomes that one draw decides."""
+    """Sum over ordered pairs within clusters of min(p_i, p_j) - p_i p_j, the covariance of outcomes decided by one draw."""
     order = np.lexsort((confidence, clusters))
     p, label = confidence[order], clusters[order]
     sizes = np.bincount(label)
@@ -136,10 +139,10 @@ def calibrated_outcomes(
     clusters: Int[np.ndarray, " item"] | None = None,
     share: float = 0.0,
 ) -> Iterator[Float[np.ndarray, "draw item"]]:
-    """Outcomes of a model whose confidences are true, in parts: outcome_i = [u_i < confidence_i], u uniform.
+    """Simulated outcomes of a perfectly calibrated model, in parts of draws: outcome_i = [u_i < confidence_i], u uniform.
 
-    With probability sqrt(share) an item takes the u of its cluster, else one of its own: two of a cluster then share theirs with
-    probability `share`, and each is right with its confidence whatever that is.
+    With probability sqrt(share) an item uses the u of its cluster, else its own. Two items of a cluster thus share u with
+    probability `share`. Each item is still right with probability confidence_i, for any `share`.
     """
     rng, left = np.random.default_rng(seed), resamples
     while left:
@@ -158,7 +161,7 @@ def equal_width_bins(confidence: Float[np.ndarray, " item"], bins: int) -> Int[n
 
 
 def equal_mass_bins(confidence: Float[np.ndarray, " item"], bins: int) -> Int[np.ndarray, " item"]:
-    """Number of the bin of each confidence, by mean rank: nearly equal counts, equal confidences never apart."""
+    """Number of the bin of each confidence, by mean rank: bins of nearly equal count, with equal confidences in one bin."""
     return ((stats.rankdata(confidence) - 0.5) * bins / confidence.size).astype(int)
 
 
@@ -173,7 +176,7 @@ def errors_of(
 def _errors(
     outcomes: Float[np.ndarray, "draw item"], p: Float[np.ndarray, " item"], width: np.ndarray, mass: np.ndarray
 ) -> dict[str, Float[np.ndarray, " draw"]]:
-    """Every error of every draw of outcomes. The MCE is over bins with 5 items, 0 without one."""
+    """Every error of every draw of outcomes. The MCE is over bins with at least 5 items; 0 if there is none."""
     bins, sizes = np.unique(width, return_counts=True)
     large = bins[sizes >= LARGE_BIN]
     member = (width[:, None] == large[None]).astype(float)
@@ -237,7 +240,7 @@ def _tested(
     said: Mapping[str, Any],
     luck: Mapping[str, Any],
 ) -> Estimate:
-    """One error with its interval, the null of a calibrated model and its p: one-sided, for Brier twice the smaller tail."""
+    """One error with its interval and the p under a calibrated model: one-sided, but twice the smaller tail for Brier."""
     value = float(values[0])
     above = plus_one_p(int((null >= value - 1e-12).sum()), len(null))
     below = plus_one_p(int((null <= value + 1e-12).sum()), len(null))
@@ -251,11 +254,11 @@ def _tested(
 
 
 def _interval(value: float, spread: Float[np.ndarray, " draw"], *, absolute: bool) -> Interval:
-    """Percentiles of the bootstrap; for sums of absolute values the wider ends of these and of 2 value - them, within [0, 1].
+    """Percentile interval; for sums of absolute values, the wider ends of it and of the basic one (2 value - quantile) in [0, 1].
 
-    A resample of such a sum is further off than the sample, as the sample is than the truth: percentiles lie too high, and the
-    reflected ones, which correct for that, vary too little with the truth. 60 clusters: .80 and .93 of intervals held it, the
-    wider ends .96.
+    Such a sum is biased upwards: a resample's exceeds the sample's, as the sample's exceeds the true value. Percentiles are
+    therefore too high. The basic interval corrects this, but varies too little with the truth. Coverage with 60 clusters: .80
+    (percentile), .93 (basic), .96 (wider ends).
     """
     low, high = percentile_interval(spread, LEVEL)
     if not absolute:

@@ -1,4 +1,4 @@
-"""How much dependent items are worth: the design effect of items that come in clusters."""
+"""Effective sample size of dependent items: the design effect of items that come in clusters."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from calibrations.statistics import clustered_mean
 
 
 def effective_number(clusters: Sequence[str]) -> float:
-    """How many clusters of one size a list of `clusters` [item] is worth: (sum m_g)^2 / sum m_g^2 for clusters of m_g items."""
+    """Number of equally sized clusters that `clusters` [item] is worth: (sum m_g)^2 / sum m_g^2 for clusters of m_g items."""
     sizes = _sizes(clusters)
     return float(sizes.sum() ** 2 / (sizes**2).sum()) if sizes.size else 0.0
 
 
 def largest_design_effect(clusters: Sequence[str]) -> float:
-    """Design effect of items that are the same throughout their cluster, sum m_g^2 / sum m_g. Source: Kish 1965."""
+    """Design effect if all items of a cluster have the same value: sum m_g^2 / sum m_g. Source: Kish 1965."""
     sizes = _sizes(clusters)
     return float((sizes**2).sum() / sizes.sum())
 
 
 def estimated_design_effect(values: Sequence[float], clusters: Sequence[str], level: float = 0.95) -> float:
-    """Variance of the mean of `values` [item] in `clusters` [item] / that of independent items, at least 1.
+    """Variance of the mean of `values` [item] in `clusters` [item] / that of independent items.
 
     It is multiplied by (t/z)^2 at the two-sided `level`, t with the clusters' degrees of freedom, because few clusters estimate
-    that variance poorly, and is at most `largest_design_effect`. Raises as `clustered_mean`, and where all values are the
-    same. Source: Kish 1965; Bell & McCaffrey 2002.
+    that variance poorly. The result lies between 1 and `largest_design_effect`. Raises like `clustered_mean`, and if all values
+    are the same. Source: Kish 1965; Bell & McCaffrey 2002.
     """
     found = clustered_mean(np.array(values, dtype=float), np.array(clusters), np.zeros(len(values), dtype=int))
     tail = (1 - level) / 2

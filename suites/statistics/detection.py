@@ -1,4 +1,4 @@
-"""How good a failure detector is on its golden set, and what that makes of the rate it reports."""
+"""The accuracy of a failure detector on its golden set, and a detector's failure rate corrected for its errors."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import proportions
 
-GOLDEN, GOLDEN_CLASS = 100, 30  # labelled examples, in all and of either class, that a detector needs to be locked
-TARGET_F1 = 0.95  # on these examples: under it a rate is of the detector as much as of the model
+GOLDEN, GOLDEN_CLASS = 100, 30  # labelled examples that a detector needs to be locked: in total, and of each class
+TARGET_F1 = 0.95  # on these examples; below it a rate describes the detector as much as the model
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Precision, recall (sensitivity), specificity and F1 on a golden set. Not `locked`: `reason` says what it lacks.
+    """Precision, recall (sensitivity), specificity and F1 on a golden set. If not `locked`, `reason` says what is lacking.
 
-    `certain`: locked, and the lower end of F1's interval reaches the target as well.
+    `certain`: it is locked, and the lower end of F1's interval reaches the target as well.
     """
 
     precision: Estimate
@@ -31,8 +31,9 @@ class Detector:
 def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Detector:
     """Quality from the counts of true and false positives and negatives, each rate with its Wilson interval.
 
-    F1 = 2 TP/(2 TP + FP + FN) = 2 J/(1 + J) of the share J = TP/(TP + FP + FN), so its interval is J's Wilson interval carried
-    over. Locked with F1 >= .95 on at least 100 examples and 30 of each class, none of which the detector was tuned on.
+    F1 = 2 TP/(2 TP + FP + FN) = 2 J/(1 + J) with the share J = TP/(TP + FP + FN); its interval is J's Wilson interval,
+    transformed. Locked: F1 >= .95 on at least 100 examples, 30 or more of each class. The detector must not have been tuned on
+    these examples, which cannot be checked here.
     """
     unit, n = "share of examples", tp + fp + fn + tn
     jaccard = proportions.wilson(tp, tp + fp + fn, level, unit)
@@ -60,10 +61,10 @@ def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Dete
 
 
 def rogan_gladen(rate: Estimate, sensitivity: float, specificity: float) -> Estimate:
-    """True rate behind a detector's: (observed + specificity - 1)/(sensitivity + specificity - 1), clipped to [0, 1].
+    """True rate behind a detector's rate: (observed + specificity - 1)/(sensitivity + specificity - 1), clipped to [0, 1].
 
-    The ends of the interval are carried over likewise. Undefined if sensitivity + specificity <= 1 (the detector knows nothing);
-    a missing rate stays missing. Source: Rogan & Gladen 1978.
+    The ends of the interval are transformed likewise. Undefined if sensitivity + specificity <= 1 (no better than chance); a
+    missing rate stays missing. UserError for a sensitivity or specificity outside [0, 1]. Source: Rogan & Gladen 1978.
     """
     for name, value in (("sensitivity", sensitivity), ("specificity", specificity)):
         if not 0 <= value <= 1:

@@ -1,7 +1,7 @@
-"""E-processes: a rate that is watched item by item, with a false alarm in at most alpha of the streams however often one looks.
+"""E-processes: monitor a rate item by item, with false alarms in at most alpha of the streams, however often one looks.
 
-Under the hypothesis an e-process is on average at most 1 whenever it is stopped, so it ever reaches 1/alpha with a probability
-of at most alpha (Ville 1939). A p-value that is looked at every day has no such bound.
+Under the null hypothesis the expectation of an e-process is at most 1 at any stopping time. It therefore ever reaches 1/alpha
+with a probability of at most alpha (Ville 1939). A p-value that is looked at every day has no such bound.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from scipy.special import betaln
 
 from results_io import UserError
 
-LARGEST_EXPONENT = 700.0  # of e: more is no number
+LARGEST_EXPONENT = 700.0  # of exp: beyond about 709 it overflows
 Direction = Literal["above", "below", "equal"]
 
 
 @dataclass(frozen=True)
 class Watched:
-    """A stream of 0 and 1 tested against the rate `p0`. `e`: after the last item, `largest`: after any of them.
+    """A stream of 0 and 1 tested against the rate `p0`. `e`: after the last item, `largest`: the maximum over all items.
 
-    `alarm`: after how many items e first reached 1/alpha, None if it never did. `path`: e after every item. `direction` of the
-    share seen, since the test is of "rate = p0" on both sides.
+    `alarm`: after how many items e first reached 1/alpha, None if it never did. `path`: e after every item. `direction`: whether
+    the observed rate is above or below p0, since the test of "rate = p0" is two-sided.
     """
 
     n: int
@@ -49,10 +49,10 @@ class Watched:
 
 
 def e_value(successes: int, n: int, p0: float) -> float:
-    """Integral over p from 0 to 1 of p^s (1 - p)^(n - s), over p0^s (1 - p0)^(n - s): B(s + 1, n - s + 1) / (...).
+    """e = (integral over p from 0 to 1 of p^s (1 - p)^(n - s)) / (p0^s (1 - p0)^(n - s)), the integral being B(s + 1, n - s + 1).
 
-    The likelihood of the beta(1, 1) mixture against that of "rate = p0"; 1 without an item. UserError for a p0 that is not
-    between 0 and 1, or successes that are not among n. Source: Robbins 1970; Ramdas et al. 2023.
+    It is the likelihood ratio of the beta(1, 1) mixture to "rate = p0"; 1 without an item. UserError for a p0 that is not
+    between 0 and 1, or successes outside 0..n. Source: Robbins 1970; Ramdas et al. 2023.
     """
     if not 0 <= successes <= n:
         raise UserError(f"{successes} successes of {n}; expected a number from 0 to {n}: count them again")

@@ -17,11 +17,11 @@ SMALL_ARM = 20  # Hedges' correction below this
 
 
 def cohen_d(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Estimate:
-    """Cohen's d of independent samples: (mean B - mean A)/pooled SD; with fewer than 20 in an arm Hedges' g.
+    """Cohen's d of independent samples, (mean B - mean A)/pooled SD; Hedges' g if a sample has fewer than 20 values.
 
-    g = d (1 - 3/(4 df - 1)), df = nA + nB - 2. `unit` names which; `detail` has both. The interval inverts the noncentral t,
-    scaled by the same factor. Undefined if both samples are constant (also at equal means: there is no scale), insufficient
-    under 2 in an arm. Source: Hedges 1981.
+    g = d (1 - 3/(4 df - 1)), df = nA + nB - 2. `unit` names the one returned; `detail` has both. The interval inverts the
+    noncentral t and is scaled by the same factor. Undefined if both samples are constant, even at equal means (there is no
+    scale); insufficient under 2 values in a sample. UserError unless both are vectors of finite numbers. Source: Hedges 1981.
     """
     x, y = _vector("a", a), _vector("b", b)
     n, difference = x.size + y.size, {"mean_difference": float(y.mean() - x.mean()) if x.size and y.size else None}
@@ -47,7 +47,7 @@ def cohen_d(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Estimate:
 def cohen_h(share_a: float, share_b: float, n_a: int, n_b: int, level: float = 0.95) -> Estimate:
     """Cohen's h of two independent shares: 2 asin sqrt(B) - 2 asin sqrt(A), with h +- z sqrt(1/nA + 1/nB).
 
-    Insufficient without items on a side. Source: Cohen 1988.
+    Insufficient without items on a side. UserError for a share outside [0, 1]. Source: Cohen 1988.
     """
     for name, share in (("A", share_a), ("B", share_b)):
         if not 0 <= share <= 1:

@@ -22,7 +22,7 @@ Preference = Literal["A", "B", "tie"] | None  # None: the judge's answer could n
 VERDICTS = ("A", "B", "tie")
 SWAPPED = {"A": "B", "B": "A", "tie": "tie", None: None}
 FEWEST_LABELS = 100  # labelled pairs from which a judge may be deployed
-LOWER_BOUND, POINT = 0.6, 0.7  # that kappa's interval and kappa itself have to exceed
+LOWER_BOUND, POINT = 0.6, 0.7  # the lower end of kappa's interval, and kappa itself, must exceed these
 FEWEST_DECIDED = 20  # pairs with a winner from which a slope is worth fitting
 SIGN_TEST = "exact binomial"
 PERFECT = "Wilson of the agreement, carried over"
@@ -30,7 +30,7 @@ PERFECT = "Wilson of the agreement, carried over"
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """What a judge said of one pair, in both orders, as the underlying text that won: `original` showed A first, `swapped` B."""
+    """A judge's verdicts on one pair in both orders: `original` showed A first, `swapped` B. Each names the text that won."""
 
     original: Preference
     swapped: Preference
@@ -44,17 +44,17 @@ class PairVerdict:
 
     @property
     def first_position(self) -> int:
-        """How often the text shown first won, minus how often the one shown second did: -2 to 2."""
+        """Wins of the text shown first minus wins of the text shown second, over both orders: -2 to 2."""
         wins = {"A": 1, "B": -1, "tie": 0, None: 0}
         return wins[self.original] - wins[self.swapped]
 
 
 @dataclass(frozen=True)
 class Pairwise:
-    """Verdicts over pairs. `counts` of merged verdicts; `win_rate` of A with half of every tie; `decided` of A without ties.
+    """Verdicts over pairs. `counts`: merged verdicts. `win_rate`: A's, a tie being half a win; `decided`: A's, without ties.
 
-    `flip_rate`: share of pairs that the judge sees differently in the other order. `position`: among pairs on which one position
-    won more often than the other, the share on which it was the first. `length_slope` of A's log odds by how much longer A is.
+    `flip_rate`: share of pairs with different verdicts in the two orders. `position`: among pairs on which one position won more
+    often, the share on which it was the first. `length_slope`: slope of A's log odds of winning on how much longer A is.
     """
 
     counts: Mapping[str, int]
@@ -67,7 +67,10 @@ class Pairwise:
 
 @dataclass(frozen=True)
 class JudgeAgreement:
-    """A judge against people: `kappa`, raw `agreement`, Gwet's `ac1`, each label's share of all ratings; may it be deployed?"""
+    """A judge against people: `kappa`, raw `agreement`, Gwet's `ac1`, and `prevalence`, each label's share of all ratings.
+
+    `deploy`: whether the judge may be deployed; if not, `reason` says why.
+    """
 
     kappa: Estimate
     agreement: Estimate
@@ -79,7 +82,7 @@ class JudgeAgreement:
 
 @dataclass(frozen=True)
 class Refusals:
-    """Rates of refusal of harmful requests and of benign ones that look like them; Youden's J is their difference."""
+    """Refusal rates on harmful requests and on benign ones that resemble them; Youden's J is their difference."""
 
     harmful: Estimate
     benign: Estimate
@@ -87,9 +90,9 @@ class Refusals:
 
 
 def judged_in_both_orders(judge: Callable[[str, str], Preference], first: str, second: str) -> PairVerdict:
-    """Ask `judge(shown first, shown second)`, which answers "A" for the one shown first, in both orders.
+    """Ask `judge(shown first, shown second)` in both orders; it answers "A" for the text shown first, "B", or "tie".
 
-    An answer that cannot be read (None) is asked for once more. UserError for any other answer.
+    After an unreadable answer (None) it is asked once more. UserError for any other answer.
     """
 
     def ask(*shown: str) -> Preference:
@@ -106,11 +109,11 @@ def pairwise(
     seed: int = 0,
     clusters: Sequence[str] | None = None,
 ) -> Pairwise:
-    """What verdicts in both orders say of A against B, and of the judge.
+    """A against B, and the judge's biases, from verdicts in both orders.
 
-    A pair with an unreadable verdict is counted as `invalid` and in no rate. `length_gaps` [pair]: length of A minus that of B.
-    `win_rate` = (A wins + ties/2)/pairs, with a bootstrap interval (`seed`) from 20 `clusters` [pair] on (default: each pair its
-    own); undefined without pairs. UserError for gaps or clusters that are not one a pair.
+    A pair with an unreadable verdict is counted as `invalid` and enters no rate. `length_gaps` [pair]: length of A minus length
+    of B. `win_rate` = (A wins + ties/2)/pairs, with a bootstrap interval (`seed`) from 20 `clusters` [pair] on (default: each
+    pair its own); undefined without pairs. UserError for gaps or clusters that are not one per pair, or an unknown verdict.
     """
     for pair in pairs:
         _readable(pair.original)
@@ -141,10 +144,10 @@ def pairwise(
 
 
 def position_preference(pairs: Sequence[PairVerdict]) -> Estimate:
-    """Share of pairs that favour the text shown first, among pairs that favour a position at all; p: exact binomial against 1/2.
+    """Share of pairs that favour the text shown first, among pairs that favour a position; p: exact binomial against 1/2.
 
-    A pair whose two orders name the same text favours none: its verdicts cancel, and it is no trial. Counting such pairs would
-    hide a preference. Undefined if no pair favours a position. `detail`: the share of single verdicts for the first position.
+    A pair on which both orders name the same text favours no position and is no trial; counting such pairs would hide a
+    preference. Undefined if no pair favours a position. `detail`: single verdicts, and those for the first position.
     """
     nets = [pair.first_position for pair in pairs]
     first, trials = sum(net > 0 for net in nets), sum(net != 0 for net in nets)
@@ -158,10 +161,11 @@ def position_preference(pairs: Sequence[PairVerdict]) -> Estimate:
 
 
 def length_slope(a_won: Sequence[bool], gaps: Sequence[float], level: float = 0.95) -> Estimate:
-    """Slope b of log odds(A wins) = a + b gap over decided pairs, `gaps` [pair] the length of A minus that of B; Wald interval.
+    """Slope b of log odds(A wins) = a + b gap over decided pairs, with Wald interval; `gaps` [pair]: length of A minus that of B.
 
-    Positive: longer texts win. Insufficient under 20 pairs. Undefined where the gap is constant or separates all winners from all
-    others: then no finite slope is the likeliest. Source: logistic regression (statsmodels).
+    Positive: longer texts win. Insufficient under 20 pairs. Undefined if all gaps or all winners are the same, or if the gap
+    separates A's wins from its losses, since the likelihood then has no finite maximum. UserError unless there is one finite gap
+    per winner. Source: logistic regression (statsmodels).
     """
     y, x = np.asarray(a_won, dtype=float), np.asarray(gaps, dtype=float)
     unit = "log odds per unit of length"
@@ -197,7 +201,8 @@ def judge_agreement(
     """Unweighted Cohen's kappa of `judge` [pair] and `human` [pair] over the scale `labels`; may the judge be deployed?
 
     It may if kappa > .7 and the lower end of its interval > .6 on at least 100 pairs: .7 at n = 100 has the interval [.56, .84].
-    None on either side is excluded and counted. UserError for a label outside the scale. Source: Cohen 1960; Gwet 2008.
+    None on either side is excluded and counted. UserError for a label outside the scale and for different numbers of verdicts.
+    Source: Cohen 1960; Gwet 2008.
     """
     if len(judge) != len(human):
         raise UserError(f"{len(judge)} verdicts for {len(human)} labels; expected one each: judge every labelled pair")
@@ -217,7 +222,7 @@ def agreement_of_table(
     excluded: Mapping[str, int] | None = None,
     level: float = 0.95,
 ) -> JudgeAgreement:
-    """`judge_agreement` from the counts [label of the judge, label of the human]."""
+    """`judge_agreement` from counts [label of the judge, label of the human]. UserError for another shape or for no counts."""
     counts = np.asarray(table)
     if counts.shape != (len(labels), len(labels)) or len(labels) < 2:
         raise UserError(
@@ -243,7 +248,11 @@ def agreement_of_table(
 
 
 def panel_agreement(counts: Sequence[Sequence[int]]) -> Estimate:
-    """Fleiss' kappa of `counts` [item][label], how many raters chose the label. Undefined if all chose the same. Fleiss 1971."""
+    """Fleiss' kappa of `counts` [item][label], the number of raters who chose the label.
+
+    Undefined if all ratings are the same or there are fewer than 2 raters. UserError without items, or if items have different
+    numbers of labels or raters. Source: Fleiss 1971.
+    """
     if not counts or len({len(item) for item in counts}) > 1:
         sizes = sorted({len(item) for item in counts})
         raise UserError(f"items have {sizes or 'no'} labels; give every item a count of each of the same labels")
@@ -259,10 +268,11 @@ def panel_agreement(counts: Sequence[Sequence[int]]) -> Estimate:
 
 
 def refusals(harmful: Sequence[bool | None], benign: Sequence[bool | None], level: float = 0.95) -> Refusals:
-    """Refused (True) or not [request], of harmful requests and of benign look-alikes; None (a failed call) is excluded.
+    """Refusal rates from refused (True) or not [request], of harmful requests and benign look-alikes; None (failed) is excluded.
 
-    J = refused share of harmful - refused share of benign, Newcombe's interval: 1 refuses what it should and nothing else, 0
-    refuses both alike. Not applicable unless both sets have an answer. Source: Youden 1950; Newcombe 1998, method 10.
+    J = refused share of harmful - refused share of benign, with Newcombe's interval. J = 1: the model refuses all harmful
+    requests and no benign one; J = 0: it refuses both equally often. Not applicable unless both sets have an answer. Source:
+    Youden 1950; Newcombe 1998, method 10.
     """
     known = [[bool(answer) for answer in answers if answer is not None] for answers in (harmful, benign)]
     rate_of_harmful, rate_of_benign = (
@@ -312,17 +322,17 @@ def _length_slope(pairs: Sequence[PairVerdict], gaps: Sequence[float] | None) ->
 
 
 def _kappa(counts: np.ndarray, agreement: Estimate, level: float) -> Estimate:
-    """Kappa with the interval of its large-sample error; of perfect agreement (error 0) with Wilson's, carried over."""
+    """Kappa with its large-sample interval; for perfect agreement (standard error 0), with Wilson's interval, transformed."""
     if agreement.value is None or agreement.ci is None:
         return missing("undefined", "no pair is rated by both", "kappa")
     by_chance = float(counts.sum(axis=0) @ counts.sum(axis=1)) / agreement.n**2
     if by_chance == 1:
         return missing("undefined", "both raters use one category only; kappa is 0/0", "kappa", agreement.n)
-    with np.errstate(invalid="ignore"):  # its test of kappa = 0, unused here, is 0/0 if one rater has a single label
+    with np.errstate(invalid="ignore"):  # its unused test of kappa = 0 is 0/0 if a rater uses a single label
         found = cohens_kappa(counts)
     value, error = float(found["kappa"]), float(found["std_kappa"])
     if agreement.value == 1.0:
-        # 99 of one label and 1 of another, all agreed on, are no proof of kappa = 1, as [1, 1] would say
+        # agreement on 99 pairs of one label and 1 of another does not prove kappa = 1, as an interval [1, 1] would claim
         low = (agreement.ci.low - by_chance) / (1 - by_chance)
         return Estimate(value, "kappa", agreement.n, ci=Interval(low, 1.0, level, PERFECT))
     half = float(stats.norm.isf((1 - level) / 2)) * error
@@ -341,7 +351,7 @@ def _ac1(agreement: Estimate, shares: np.ndarray) -> Estimate:
 
 
 def _lacking(kappa: Estimate) -> list[str]:
-    """What stands against deploying a judge of this kappa."""
+    """The reasons against deploying a judge with this kappa; empty if there are none."""
     found = [f"{kappa.n} labelled pairs of {FEWEST_LABELS}"] if kappa.n < FEWEST_LABELS else []
     if kappa.value is None or kappa.ci is None:
         return [*found, f"kappa is undefined: {kappa.reason}"]

@@ -1,4 +1,4 @@
-"""Many p-values at once: a declared family, its adjusted p-values and what is still significant."""
+"""Multiple testing: a declared family of p-values, the adjusted ones and those that remain significant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calibrations.statistics.multiplicity import Correction
 
 @dataclass(frozen=True)
 class Family:
-    """`adjusted`: p by name, corrected over the `m` p-values of the family; `excluded`: those that had no p.
+    """`adjusted`: p by name, corrected over the `m` p-values of the family; `excluded`: names without a p.
 
     `rejected`: names whose adjusted p is at most alpha.
     """
@@ -27,7 +27,7 @@ class Family:
 
 
 def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, method: Correction = "bh") -> Family:
-    """Correct the p-values of one declared family: Benjamini-Hochberg ("bh") or "by", "holm", "bonferroni".
+    """Correct the p-values of one declared family: "bh" (Benjamini-Hochberg), "by", "holm" or "bonferroni".
 
     A p that is None or NaN is excluded and not in m. An empty family rejects nothing.
     """

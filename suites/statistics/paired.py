@@ -18,18 +18,18 @@ from suites.estimate import Estimate, Interval, missing
 from suites.statistics.clusters import estimated_design_effect, largest_design_effect
 
 CHI_SQUARE_VALID = 25  # discordant pairs from which the continuity chi-square is near enough to the exact p
-FAR = 1e6  # stands for an infinite z while a root is sought
-FEW_CLUSTERS = 50  # below about 50 a variance over clusters is not to be trusted (Cameron & Miller 2015)
-FEW_CHANGED = 10  # clusters with items that changed: fewer do not tell how alike the items of a cluster change
+FAR = 1e6  # replaces an infinite z during root finding
+FEW_CLUSTERS = 50  # a variance over fewer than about 50 clusters is not reliable (Cameron & Miller 2015)
+FEW_CHANGED = 10  # clusters with changed items: fewer do not show how similarly the items of a cluster change
 FLIPS, SEED = 20_000, 0  # sign flips of clusters: all of them up to 2^14, else random ones
 EXACT, TANGO = "exact McNemar", "Tango score"
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The 2x2 table of items that A and B both have: right in both, only A, only B, neither. `dropped`: not judged in both runs.
+    """The 2x2 table of items judged in both runs: right in both, only in A, only in B, in neither. `dropped`: all other items.
 
-    Whole numbers, unless they come from `worth`.
+    The counts are whole numbers, unless they come from `worth`.
     """
 
     both: float
@@ -53,7 +53,7 @@ class Cells:
         return (self.only_a + self.only_b) / self.n
 
     def worth(self, design_effect: float) -> Cells:
-        """The counts of as many independent items as these are worth: all divided by the design effect."""
+        """The table at its effective sample size: all counts divided by the design effect."""
         counts = (self.both, self.only_a, self.only_b, self.neither)
         return Cells(*(count / design_effect for count in counts), dropped=self.dropped)
 
@@ -74,9 +74,9 @@ def cells(a: Mapping[str, bool | None], b: Mapping[str, bool | None]) -> Cells:
 def mcnemar(b: int, c: int) -> Estimate:
     """McNemar's test from the discordant counts b (only A right) and c (only B right). `value` and `p_value`: exact p.
 
-    p = two-sided binomial(b + c, 1/2); 1 without discordant pairs. `detail`: chi2 = (|b-c| - 1)^2/(b+c) and its p as the
-    published formula has it (None at b + c = 0, where statsmodels says p = 0), whether it is valid (b + c >= 25), and
-    mid_p = p - P(X = min(b, c)). Source: McNemar 1947; Fagerland et al. 2013 (mid-p).
+    p = two-sided binomial(b + c, 1/2); 1 without discordant pairs. `detail`: chi2 = (|b-c| - 1)^2/(b+c) and its p by the
+    published formula (None at b + c = 0, where statsmodels gives p = 0), whether it is valid (b + c >= 25), and
+    mid_p = p - P(X = min(b, c)), 1 at b = c. UserError for negative counts. Source: McNemar 1947; Fagerland et al. 2013 (mid-p).
     """
     if min(b, c) < 0:
         raise UserError(f"discordant counts are {b} and {c}; expected counts from 0: count the pairs again")
@@ -131,7 +131,8 @@ def score_z(table: Cells, delta: float) -> float:
     """Tango's score statistic of "rate B - rate A = delta": (c - b - n delta)/sqrt(n (2 q + delta (1 - delta))).
 
     q is the maximum-likelihood P(only A) under that difference, the larger root of 2n q^2 + B q - b delta (1 - delta) = 0,
-    B = -(b + c) + (2n - c + b) delta, with b only A and c only B. An infinite z marks a delta that the counts rule out.
+    B = -(b + c) + (2n - c + b) delta; b items are right only in A, c only in B. An infinite z marks a delta that the counts rule
+    out. Source: Tango 1998.
     """
     n, b, c = table.n, table.only_a, table.only_b
     linear = -(b + c) + (2 * n - c + b) * delta
@@ -144,7 +145,7 @@ def score_z(table: Cells, delta: float) -> float:
 
 
 def score_interval(table: Cells, level: float = 0.95) -> Interval:
-    """Every difference that Tango's score test does not reject at 1 - level. Needs items."""
+    """All differences that Tango's score test does not reject at 1 - level. Needs items. Source: Tango 1998."""
     bound, delta = float(stats.norm.isf((1 - level) / 2)), table.delta
     reach = 1 - 1e-9  # at the very ends the variance under the null is 0
 
@@ -163,7 +164,8 @@ def score_interval(table: Cells, level: float = 0.95) -> Interval:
 def noninferiority_p(table: Cells, margin: float) -> float:
     """One-sided p of "B is worse than A by `margin` or more": Phi(-z) of Tango's statistic at delta = -margin.
 
-    Below alpha exactly when the lower end of the 1 - 2 alpha score interval is above -margin. Source: Tango 1998.
+    It is below alpha exactly when the lower end of the 1 - 2 alpha score interval is above -margin. UserError for a margin
+    outside (0, 1). Source: Tango 1998.
     """
     if not 0 < margin < 1:
         raise UserError(f"margin is {margin}; expected a share between 0 and 1, for example 0.05")
@@ -171,11 +173,10 @@ def noninferiority_p(table: Cells, margin: float) -> float:
 
 
 def design_effect(changes: Sequence[int], clusters: Sequence[str], level: float = 0.95) -> float:
-    """How many items of `clusters` [item] count as one: `estimated_design_effect` of their `changes` [item] in -1, 0, 1.
+    """Design effect of the `changes` [item] (-1, 0 or 1) in `clusters` [item], by `estimated_design_effect`.
 
-    With fewer than 50 clusters, or changes in fewer than 10 of them, an estimate means nothing. The items of a cluster then
-    count as one, as if they changed only together: `largest_design_effect`. Source: Kish 1965; Bell & McCaffrey 2002; Cameron
-    & Miller 2015.
+    With fewer than 50 clusters, or changes in fewer than 10 of them, it cannot be estimated. It is then `largest_design_effect`,
+    as if the items of a cluster only changed together. Source: Kish 1965; Bell & McCaffrey 2002; Cameron & Miller 2015.
     """
     largest = largest_design_effect(clusters)
     changed = {cluster for cluster, change in zip(clusters, changes, strict=True) if change}
@@ -185,9 +186,9 @@ def design_effect(changes: Sequence[int], clusters: Sequence[str], level: float 
 
 
 def cluster_p(changes: Sequence[int], clusters: Sequence[str]) -> float:
-    """Two-sided p of "no change on average" if the changes of a whole cluster flip sign together; 1 if none is left.
+    """Two-sided p of "no change on average", by flipping the sign of each cluster's total change; 1 if every total is 0.
 
-    McNemar's exact p (but for the sampling of flips from 15 changed clusters on) if every item is its own cluster.
+    If every item is its own cluster, this is McNemar's exact p, up to sampling error from 15 changed clusters on (random flips).
     """
     totals: Counter[str] = Counter()
     for cluster, change in zip(clusters, changes, strict=True):

@@ -16,14 +16,14 @@ Attempts = tuple[int, int]  # attempts made and attempts passed at one item
 def pass_at_k(items: Sequence[Attempts], k: int, *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
     """Chance that at least one of k attempts passes, averaged over items: 1 - C(n - c, k)/C(n, k), unbiased for c of n passed.
 
-    Undefined if k exceeds an item's attempts. From 20 `clusters` [item] on (default: each item its own) with a bootstrap interval
-    over them. Source: Chen et al. 2021.
+    Undefined without items or if k exceeds an item's attempts. From 20 `clusters` [item] on (default: each item its own) it has a
+    bootstrap interval over clusters. UserError for k < 1 and a count outside 0..n. Source: Chen et al. 2021.
     """
     return _averaged(items, k, seed, clusters, lambda n, c: 1 - math.comb(n - c, k) / math.comb(n, k))
 
 
 def pass_hat_k(items: Sequence[Attempts], k: int, *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
-    """Chance that k attempts all pass (pass^k), averaged over items: C(c, k)/C(n, k). As `pass_at_k`. Source: Yao et al. 2024."""
+    """Chance that k attempts all pass (pass^k), averaged over items: C(c, k)/C(n, k). Else as `pass_at_k`. Yao et al. 2024."""
     return _averaged(items, k, seed, clusters, lambda n, c: math.comb(c, k) / math.comb(n, k))
 
 

@@ -1,4 +1,4 @@
-"""Two samples by relabelling: exact where all relabellings can be listed, strata kept and clusters whole."""
+"""Permutation tests of two samples: within strata, whole clusters, and exact if all relabellings can be listed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Statistic = Callable[[Bool[np.ndarray, "relabelling unit"]], Float[np.ndarray, "
 
 
 def resamples_for(m: int = 1, q: float = ALPHA) -> int:
-    """Random relabellings so that the smallest p, 1/(B + 1), can survive BH over m tests: max(9999, ceil(m/q) - 1)."""
+    """Random relabellings B with which the smallest p, 1/(B + 1), can survive BH over m tests: max(9999, ceil(m/q) - 1)."""
     return max(FEWEST_RESAMPLES, math.ceil(m / q - 1e-9) - 1)
 
 
@@ -38,12 +38,13 @@ def difference(
     alternative: Alternative = "two-sided",
     unit: str = "difference of means",
 ) -> Estimate:
-    """Mean of B minus mean of A, tested by relabelling; over several strata (prompts) the sum of their differences.
+    """Mean of B minus mean of A, tested by relabelling; with several strata (prompts), the sum of their differences.
 
-    `strata` and `clusters` hold one label for each value of A and of B. Values are relabelled within their stratum, and those of
-    a cluster together. Exact (a plain share) up to 20,000 relabellings, and for 0/1 values by the hypergeometric law; else
-    max(9999, ceil(m/q) - 1) random ones with p = (1 + hits)/(1 + B). Two-sided is twice the smaller tail. `detail` has the
-    smallest p that these sizes can give. Insufficient if a side of every stratum is empty.
+    `strata` and `clusters` hold one label for each value of A and of B. Values are relabelled within their stratum, the values of
+    a cluster together. The test is exact (a plain share) up to 20,000 relabellings, and hypergeometric for 0/1 values without
+    strata and clusters; else there are max(9999, ceil(m/q) - 1) random relabellings and p = (1 + hits)/(1 + B). Two-sided p is
+    twice the smaller tail. `detail` has the smallest p that these sizes allow. Insufficient if no stratum has values on both
+    sides. UserError for values that are not finite, labels that are not one per value, and a cluster in two strata or samples.
     """
     x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
     if not x.size or not y.size:
@@ -92,8 +93,8 @@ def mean_centroid_shift(
 ) -> Estimate:
     """Mean over strata (prompts) of 1 - cos(centroid A, centroid B), relabelled within each, one-sided (larger than by chance).
 
-    `a` and `b` hold one cloud a stratum. UserError unless they are as many. Insufficient if a cloud is empty; undefined if a
-    centroid is 0.
+    `a` and `b` hold one cloud of points per stratum; UserError unless they have equally many. Insufficient if a cloud is empty;
+    undefined if a centroid is 0.
     """
     unit, n = "cosine distance", sum(map(len, [*a, *b]))
     if len(a) != len(b):
@@ -155,7 +156,7 @@ def centroid_shift(
 def paired_difference(
     a: ArrayLike, b: ArrayLike, *, seed: int, m: int = 1, alternative: Alternative = "two-sided"
 ) -> Estimate:
-    """Mean of B - A over the same items [item], tested by flipping signs; exact up to 2^14 flips."""
+    """Mean of B - A over the same items [item], tested by sign flips; exact up to 2^14. UserError for different shapes."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.shape != y.shape:
         raise UserError(f"a has {x.size} items and b has {y.size}; expected the same items: match them by id")
@@ -186,12 +187,12 @@ def _relabel(
 
 
 def _stratified(sums: np.ndarray, sizes: np.ndarray, stratum: np.ndarray) -> Statistic:
-    """Sum over strata of mean inside minus mean outside the mask, units weighing as many values as they hold."""
+    """Sum over strata of (mean inside the mask - mean outside); a unit's weight is its number of values."""
     places = [np.flatnonzero(stratum == s) for s in np.unique(stratum)]
 
     def statistic(masks: np.ndarray) -> np.ndarray:
         total = np.zeros(len(masks))
-        for here in places:  # the columns of one stratum alone: all of them made 20 strata ten times as slow
+        for here in places:  # only the columns of one stratum: using all of them made 20 strata ten times as slow
             inside, own = masks[:, here].astype(np.float64), np.stack([sums[here], sizes[here]], 1)
             (within, count), (without, rest) = (inside @ own).T, ((1 - inside) @ own).T
             total += within / count - without / rest
@@ -203,7 +204,10 @@ def _stratified(sums: np.ndarray, sizes: np.ndarray, stratum: np.ndarray) -> Sta
 def _units(
     values: np.ndarray, in_b: np.ndarray, stratum: np.ndarray, cluster: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Sum, size, stratum and side of each cluster, strata that lack a side left out. UserError for one that is on two sides."""
+    """Sum, size, stratum and side of each cluster, without strata that lack a side.
+
+    UserError for a cluster on two sides or in two strata.
+    """
     _, first, member = np.unique(cluster, return_index=True, return_inverse=True)
     sums, sizes = np.bincount(member, values), np.bincount(member).astype(float)
     for name, label in (("samples", in_b), ("strata", stratum)):
@@ -218,7 +222,7 @@ def _units(
 
 
 def _labels(labels: tuple[Sequence, Sequence] | None, n: int, apart: bool = False) -> np.ndarray:
-    """Number of each label, B's values first; without labels all the same, or each its own if `apart`."""
+    """An integer code for the label of each value, B's values first. Without labels: all 0, or all different if `apart`."""
     if labels is None:
         return np.arange(n) if apart else np.zeros(n, dtype=int)
     joined = [*labels[1], *labels[0]]
@@ -229,7 +233,7 @@ def _labels(labels: tuple[Sequence, Sequence] | None, n: int, apart: bool = Fals
 
 
 def _hypergeometric(x: np.ndarray, y: np.ndarray, alternative: Alternative) -> PermutationTest:
-    """Exact test of 0/1 values: of all ones, the number that falls to B is hypergeometric. `x` is A, `y` B."""
+    """Exact test of 0/1 values: the number of ones that fall into B is hypergeometric. `x` is A, `y` is B."""
     ones, n, observed = int(x.sum() + y.sum()), x.size + y.size, int(y.sum())
     law = (n, ones, y.size)
     tails = {

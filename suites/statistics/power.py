@@ -12,11 +12,14 @@ from results_io import UserError
 from suites.estimate import Estimate, missing
 
 ALPHA, POWER = 0.05, 0.80
-ROUNDING = 1e-9  # of a number of items; keeps a root that is whole from being rounded up
+ROUNDING = 1e-9  # relative; keeps a root that is whole up to rounding error from being rounded up
 
 
 def items_for_width(width: float, share: float = 0.5, level: float = 0.95) -> Estimate:
-    """Smallest n whose Wilson interval around `share` is at most `width` wide, end to end: 381 for .10 at .5."""
+    """Smallest n whose Wilson interval around `share` is at most `width` wide, end to end: 381 for .10 at .5.
+
+    UserError for a width or level outside (0, 1).
+    """
     _require_shares(width=width, level=level)
 
     def wide(n: int) -> bool:
@@ -34,10 +37,11 @@ def items_for_width(width: float, share: float = 0.5, level: float = 0.95) -> Es
 
 
 def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
-    """Items for McNemar's test to find a difference `delta` of two runs that differ on a share `discordance` of them.
+    """Items that McNemar's test needs to detect a difference `delta` if the runs differ on a share `discordance` of them.
 
-    n = ((z_a sqrt(psi) + z_b sqrt(psi - d^2))/d)^2, two-sided. Undefined for a delta of 0 or above the discordance. Source:
-    Connor 1987.
+    n = ((z_a sqrt(psi) + z_b sqrt(psi - d^2))/d)^2, two-sided, with d = delta, psi = discordance, z_a and z_b the normal
+    quantiles of 1 - alpha/2 and `power`. Undefined for a delta of 0 or above the discordance. UserError for an alpha or power
+    outside (0, 1). Source: Connor 1987.
     """
     _require_shares(alpha=alpha, power=power)
     if not 0 < abs(delta) <= discordance <= 1:
@@ -47,11 +51,11 @@ def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, pow
 
 
 def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
-    """Smallest difference that McNemar's test finds in n items with the given power: `items_for_paired` inverted.
+    """Smallest difference that McNemar's test detects in n items with the given power: `items_for_paired` inverted.
 
-    A difference d makes at least a share d of the items discordant, so the discordance counted is max(discordance, d): two runs
-    that never differed on n items still have a limit, about 7.85/n. Insufficient where even a difference of 1 would need more
-    items.
+    A difference d makes at least a share d of the items discordant, so max(discordance, d) is used. Two runs that never differed
+    on n items thus still have a limit, about 7.85/n. Insufficient if even a difference of 1 needs more items. UserError for an
+    alpha or power outside (0, 1), or a discordance outside [0, 1].
     """
     _require_shares(alpha=alpha, power=power)
     if not 0 <= discordance <= 1:

@@ -15,8 +15,8 @@ from suites.statistics.clusters import effective_number, estimated_design_effect
 WILSON, CLOPPER_PEARSON = "Wilson", "Clopper-Pearson, one-sided upper"
 EFFECTIVE = "Wilson, effective sample size"
 SCORE = "one-sided score test, rate below {limit:g}"
-FEW_CLUSTERS = 20  # from which an interval over clusters is worth printing
-FEW_RARER = 10  # clusters with the rarer outcome: fewer do not tell how alike the items of a cluster are
+FEW_CLUSTERS = 20  # fewer give no usable interval over clusters
+FEW_RARER = 10  # clusters with the rarer outcome: fewer do not show how similar the items of a cluster are
 
 
 def wilson(successes: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
@@ -39,13 +39,13 @@ def wilson(successes: int, n: int, level: float = 0.95, unit: str = "share") -> 
 
 
 def clustered(outcomes: Sequence[bool], clusters: Sequence[str], level: float = 0.95, unit: str = "share") -> Estimate:
-    """Share of true `outcomes` [item], with Wilson's interval for n / design effect items: those of one cluster are alike.
+    """Share of true `outcomes` [item], with Wilson's interval at the effective sample size n / design effect.
 
-    The design effect is estimated from the spread between `clusters` [item]. With fewer than 20 of them, or the rarer outcome in
-    fewer than 10, the spread says too little, and a cluster counts as one item (clusters of different sizes count for fewer, see
-    `effective_number`). Never narrower than the plain interval, which is `independent` in `detail`; the same where every item is
-    its own cluster. Undefined without items. UserError unless each has a cluster. Source: Kish 1965; Korn & Graubard 1998, with
-    Wilson's interval in place of the exact one; Dean & Pagano 2015.
+    The design effect is estimated from the spread between `clusters` [item]. This is impossible with fewer than 20 clusters, or
+    with the rarer outcome in fewer than 10 (both counted by `effective_number`): then a cluster counts as one item
+    (`largest_design_effect`). The interval is never narrower than the plain one, which is `independent` in `detail`. If every
+    item is its own cluster, it is the plain one. Undefined without items. UserError unless each item has a cluster. Source: Kish
+    1965; Korn & Graubard 1998, with Wilson's interval in place of the exact one; Dean & Pagano 2015.
     """
     if len(outcomes) != len(clusters):
         raise UserError(
@@ -73,9 +73,9 @@ def clustered(outcomes: Sequence[bool], clusters: Sequence[str], level: float = 
 def below(rate: Estimate, limit: float) -> Estimate:
     """`rate` with the p-value of "it is not below `limit`": P(Z <= (rate - limit) / sqrt(limit (1 - limit) / n)).
 
-    n is the effective sample size where `clustered` found one. Wilson's interval is this test's inverse: its upper end is at or
-    below the limit if and only if p <= (1 - level)/2. A limit of 0 or 1 leaves nothing to test, and a missing rate stays as it
-    is. Source: Wilson 1927; Agresti & Coull 1998.
+    n is the effective sample size if `clustered` found one. Wilson's interval inverts this test: its upper end is at or below the
+    limit if and only if p <= (1 - level)/2. A missing rate, and any rate at a limit of 0 or 1, is returned unchanged. Source:
+    Wilson 1927; Agresti & Coull 1998.
     """
     if rate.value is None or not 0 < limit < 1:
         return rate
@@ -88,7 +88,7 @@ def below(rate: Estimate, limit: float) -> Estimate:
 def clopper_pearson_bound(events: float, n: float, level: float) -> float:
     """The share p at which P(X <= events | n, p) = 1 - level; 1 if all n are events. Source: Clopper & Pearson 1934.
 
-    Counts that are no whole numbers are those of dependent items, divided by their design effect (Korn & Graubard 1998).
+    Counts may be fractional: those of dependent items, divided by their design effect (Korn & Graubard 1998).
     """
     return 1.0 if events == n else float(stats.beta.ppf(level, events + 1, n - events))
 
@@ -96,7 +96,7 @@ def clopper_pearson_bound(events: float, n: float, level: float) -> float:
 def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
     """Share events/n with its exact one-sided upper bound, `clopper_pearson_bound`: the interval is [0, bound].
 
-    Undefined for n = 0.
+    Undefined for n = 0. UserError for a count outside 0..n.
     """
     _require_counts(events, n)
     if n == 0:
@@ -112,7 +112,7 @@ def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -
 
 
 def _design_effect(outcomes: Sequence[bool], clusters: Sequence[str], level: float) -> tuple[float, str]:
-    """How many items count as one, and what that rests on."""
+    """(design effect, a note on how it was found)."""
     rarer = sum(outcomes) <= len(outcomes) / 2
     having = {cluster for cluster, outcome in zip(clusters, outcomes, strict=True) if outcome == rarer}
     with_rarer = [cluster for cluster in clusters if cluster in having]

@@ -23,8 +23,8 @@ MINIMUM_CLUSTERS = proportions.FEW_CLUSTERS  # fewer give no interval worth prin
 class RiskCoverage:
     """One point for each distinct confidence [point], from the highest down: answer if confidence > `threshold`.
 
-    `threshold` is the next smaller confidence, -inf where everything is answered; `answered` and `errors` count items. Risk is
-    errors/answered; at coverage 0 there is none. `area` is the AURC, `excess_area` what is above the best possible order.
+    `threshold` is the next smaller confidence, -inf if everything is answered; `answered` and `errors` count items. Risk is
+    errors/answered; there is no point at coverage 0. `area` is the AURC, `excess_area` the E-AURC (`risk_coverage`).
     """
 
     threshold: Float[np.ndarray, " point"]
@@ -43,11 +43,11 @@ class RiskCoverage:
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | Estimate:
-    """Risk at every coverage for `confidence` [item] and `correct` [item] 0/1; without items an Estimate that says so.
+    """Risk at every coverage for `confidence` [item] and `correct` [item] 0/1; an undefined Estimate without items.
 
-    AURC = mean over i of the risk among the i most confident; items of equal confidence are answered together, so each has the
-    risk at the end of its block. E-AURC = AURC - the AURC of an order with all errors last.
-    Source: Geifman & El-Yaniv 2017, 2019.
+    AURC = mean over i of the risk among the i most confident. Items of equal confidence are answered together, so each has the
+    risk at the end of its block. E-AURC = AURC - AURC of the best order, with all errors last. UserError unless there is one
+    finite confidence and one 0/1 for each item. Source: Geifman & El-Yaniv 2017, 2019.
     """
     p, hit = _vectors(confidence, correct)
     if not p.size:
@@ -69,10 +69,10 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
 def areas(
     confidence: ArrayLike, correct: ArrayLike, clusters: ArrayLike | None = None, *, seed: int
 ) -> dict[str, Estimate]:
-    """`aurc` and `e_aurc` of `risk_coverage`, with percentile intervals over resampled `clusters` [item] from 20 of them on.
+    """`aurc` and `e_aurc` of `risk_coverage`, with percentile intervals over resampled `clusters` [item]; none under 20 clusters.
 
-    `p_value` of the AURC: two-sided, how often outcomes of a model whose confidences are true are as far from what these promise
-    (`calibration.calibrated_outcomes`, items of a cluster sharing their luck). `detail` has that null's mean.
+    `p_value` of the AURC: two-sided, against simulated outcomes of a perfectly calibrated model with dependence within clusters
+    (`calibration.calibrated_outcomes`). `detail` has the mean of that null. UserError as `risk_coverage`.
     """
     curve = risk_coverage(confidence, correct)
     if isinstance(curve, Estimate):
@@ -104,8 +104,9 @@ def areas(
 def _areas(
     p: Float[np.ndarray, " item"], hit: Float[np.ndarray, "draw item"], weights: Float[np.ndarray, "draw item"]
 ) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " draw"]]:
-    """AURC and E-AURC of items that count `weights` times. The best area with E errors among W items is
-    (E - (W - E)(H_W - H_{W-E}))/W, H the harmonic numbers.
+    """AURC and E-AURC of items that count `weights` times.
+
+    The smallest AURC with E errors among W items is (E - (W - E)(H_W - H_{W-E}))/W, with the harmonic numbers H.
     """
     order = np.argsort(-p, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(p[order])), p.size - 1)
@@ -133,14 +134,15 @@ def threshold(
     level: float = 0.95,
     clusters: ArrayLike | None = None,
 ) -> Estimate:
-    """Coverage at the lowest confidence threshold whose risk is below `limit` even at its exact upper bound.
+    """Coverage at the lowest confidence threshold whose exact upper bound of the risk is at most `limit`.
 
-    The threshold is chosen on a random half of the clusters and then checked, with one test, on the other. `value` is the
-    coverage on the checked half, its interval Wilson's; `detail`: threshold (answer above it; None: always), risk and bound on
-    both halves, and `holds`: whether the bound on the checked half is at most `limit`. Answered items of one of `clusters` [item]
-    count as one in the bounds (Korn & Graubard 1998, at the largest design effect), and as many as they are worth in the
-    interval. Insufficient if no threshold of the choosing half keeps it: with no error at all 59 answers are needed for a limit
-    of .05.
+    The threshold is chosen on a random half of the clusters and then checked, with one test, on the other half. `value` is the
+    coverage on the checked half, with Wilson's interval at the effective sample size. `detail`: threshold (answer above it;
+    None: always), risk and bound on both halves, and `holds`: whether the bound on the checked half is at most `limit`.
+
+    In the bounds, the answered items of one of `clusters` [item] count as one (Korn & Graubard 1998, at the largest design
+    effect). Insufficient if no threshold on the choosing half meets the limit: without any error, a limit of .05 needs 59
+    answers. UserError for a limit outside (0, 1), and as `risk_coverage`.
     """
     if not 0 < limit < 1:
         raise UserError(f"the risk limit is {limit}; expected a share between 0 and 1, for example 0.05")
@@ -175,14 +177,14 @@ def threshold(
 def _allowed(
     curve: RiskCoverage, p: Float[np.ndarray, " item"], labels: np.ndarray, limit: float, level: float
 ) -> list[int]:
-    """Points of the curve whose upper bound of risk is at most `limit`."""
+    """Indices of the points of the curve whose upper bound of the risk is at most `limit`."""
     points = zip(curve.errors.astype(int).tolist(), curve.threshold.tolist(), strict=True)
     bounds = [_bounded(errors, labels[p > tau], level)["risk_upper"] for errors, tau in points]
     return [place for place, bound in enumerate(bounds) if bound is not None and bound <= limit]
 
 
 def _bounded(errors: int, labels: np.ndarray, level: float) -> dict[str, float | int | None]:
-    """Risk and its bound among the answered items of these clusters, errors and items divided by the largest design effect."""
+    """Risk and its upper bound; `labels`: clusters of the answered items. Its counts are divided by the largest design effect."""
     answered = len(labels)
     if not answered:
         return {"answered": 0, "risk": None, "risk_upper": None}
@@ -193,7 +195,7 @@ def _bounded(errors: int, labels: np.ndarray, level: float) -> dict[str, float |
 
 
 def _half(n: int, clusters: ArrayLike | None, seed: int) -> np.ndarray:
-    """[item] True in the choosing half: every cluster whole, half of the clusters (rounded up)."""
+    """[item] True in the choosing half: half of the clusters (rounded up), each of them whole."""
     labels = np.arange(n) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     order = np.random.default_rng(seed).permutation(int(labels.max()) + 1 if n else 0)
     return np.isin(labels, order[: (len(order) + 1) // 2])

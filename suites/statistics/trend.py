@@ -1,4 +1,4 @@
-"""Dose and response: whether outcomes of the same units rise with a dose that all of them were given."""
+"""Dose and response: whether outcomes rise with the dose, if every unit was observed at every dose."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ UNIT = "share per step of the dose"
 
 
 def dose_trend(outcomes: Sequence[Sequence[bool]], *, seed: int) -> Estimate:
-    """Slope of the share of true `outcomes` [unit][dose] per step of the dose; doses rise and count as one step apart.
+    """Slope of the share of true `outcomes` [unit][dose] per step of the dose; doses ascend in equal steps.
 
     slope = mean over units of sum_d x_d y_d / sum_d x_d^2, x_d = d - (D - 1)/2, with a percentile interval over units (none under
-    20). p, two-sided: if the dose does nothing, the outcomes of a unit are exchangeable over its doses; T = sum 2 x_d y_d over
-    all units has then a distribution that is known exactly, and p = P(|T| >= |t|). Insufficient without a unit; UserError for
-    units of different numbers of doses, or under two. Source: Mantel 1963 (the stratified trend of Cochran and Armitage).
+    20). p, two-sided: if the dose has no effect, the outcomes of a unit are exchangeable over its doses. The distribution of
+    T = sum over units and doses of 2 x_d y_d is then known exactly, and p = P(|T| >= |t|). Insufficient without a unit; UserError
+    for units with different numbers of doses, or fewer than two. Source: Mantel 1963 (stratified Cochran-Armitage trend).
     """
     sizes = {len(own) for own in outcomes}
     if not outcomes:
@@ -45,7 +45,7 @@ def dose_trend(outcomes: Sequence[Sequence[bool]], *, seed: int) -> Estimate:
 
 
 def _exact_p(hits: Sequence[int], scores: Sequence[int], seen: int) -> float:
-    """P(|sum of the scores that are hit| >= |seen|) where every unit's hits fall on its doses at random."""
+    """P(|sum of the scores of true outcomes| >= |seen|) if every unit's true outcomes fall on its doses at random."""
     chances = {0: 1.0}
     for count in hits:
         alone = Counter(map(sum, combinations(scores, count)))

@@ -1,4 +1,4 @@
-"""Youden's J of two runs on the same requests: the change of J with an interval, each set of requests paired."""
+"""The change of Youden's J between two runs on the same requests, with an interval from the paired requests of each set."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Side = Mapping[str, Verdicts]  # by set
 
 
 def change(before: Side, after: Side, clusters: Mapping[str, str], level: float = 0.9) -> Estimate:
-    """J after - J before. J = refused share of the forbidden - refused share of the benign = right share of either - 1.
+    """J after - J before.
 
-    The change is d_f + d_b, d of each set that of its right share over requests judged in both runs. With Tango's interval [l, u]
-    of each, its ends are d_f + d_b -/+ sqrt(sum (d - l)^2) (or u), as the sets are independent. Requests of one of `clusters`
-    [request] count for less, by their design effect. Not applicable unless both sets have a request judged in both. Source: Tango
-    1998; Zou & Donner 2008.
+    J = refused share of forbidden - refused share of benign = right share of forbidden + right share of benign - 1.
+    The change is d_f + d_b, where d is the change of a set's right share over requests judged in both runs. With Tango's interval
+    [l, u] of each d, the ends are d_f + d_b - sqrt(sum (d - l)^2) and d_f + d_b + sqrt(sum (u - d)^2), since the sets are
+    independent. `clusters` {request: cluster} reduces the counts by the design effect. Not applicable unless both sets have a
+    request judged in both runs. Source: Tango 1998; Zou & Donner 2008.
     """
     tables = {name: paired.cells(before[name], after[name]) for name in SETS}
     empty = [name for name in SETS if not tables[name].n]

@@ -54,11 +54,18 @@ def test_two_gates_are_two_tests_and_a_copy_of_one_is_not(tmp_path):
     assert summary.behaviour(tmp_path, alpha=0.05)["R"]["tests"] == 2
 
 
-def test_a_record_without_a_family_is_corrected_where_it_is_made(tmp_path):
-    store(tmp_path / "m", "101", "x", [record("B.x", 0.02)])
-    store(tmp_path / "m", "162", "refusal", [{"role": "confirmatory", "p": 0.01}])  # a row of drift
-    found = summary.behaviour(tmp_path, alpha=0.05)
-    assert sorted(found) == ["B"] and found["B"]["tests"] == 1
+def test_no_row_of_drift_can_say_that_it_is_confirmatory(tmp_path):
+    # drift corrects its rows where it makes them: they have no family
+    for role, reads in (("primary", True), ("exploratory", True), ("confirmatory", False)):
+        path = tmp_path / role / "162_refusal.json"
+        path.parent.mkdir()
+        stored = {"schema_version": results_io.SCHEMA_VERSION, **completed("162", records=[{"role": role, "p": 0.01}])}
+        results_io.write(path, stored)
+        if reads:
+            assert summary.behaviour(path.parent, alpha=0.05) == {}
+        else:
+            with pytest.raises(results_io.ResultError, match="has not the form of a result 162"):
+                summary.behaviour(path.parent, alpha=0.05)
 
 
 def test_results_of_circuits_are_none_of_its_business(tmp_path):

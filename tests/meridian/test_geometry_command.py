@@ -12,7 +12,7 @@ from meridian.figures import geometry, geometry_csv, plotly, static
 from meridian.figures.values import Curves, Forest, HeatMap, OutputMap
 from meridian.report import figure_numbers
 from scripts import freeze_constructs
-from suites.geometry import construct
+from suites.geometry import construct, width
 from tests.commandline import command
 
 SMALL = 8  # constructs, the fewest that a trace takes
@@ -122,12 +122,17 @@ def test_what_the_figures_hold(ran):
         assert np.allclose(np.mean(one.wordings, axis=0), one.centre) and len(one.arrows) == 2
         assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
         assert one.x_label == "good against bad (log-odds, nats)"  # no scale is fixed
+    stored = results_io.read(ran[0] / "171_position.json")["data"]["sets"]["mine"]["constructs"]
+    for one in maps:  # the kept set is OW's: 32 prompts, of which 8 come after a turn
+        variants = stored[one.name.removeprefix("map_mine_")]["variants"].values()
+        prompts = np.array([np.mean(v["points"], axis=0) for v in variants])
+        assert len(prompts) == 32 and np.allclose(one.hull, geometry.outline(width.kept(prompts)))
     assert geometry._axis({"axes": ["x"], "kind": "choices", "scale": {"rms": 2.0}}, 0) == "x (scaled log-odds)"
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
             assert (value is None) == (text in ("not applicable", "insufficient data"))
-    assert sum(value is None for row in table.values for value in row) == 6
+    assert sum(value is None for row in table.values for value in row) == 7
     (drift,) = [one for one in figures if isinstance(one, Curves)]
     assert drift.y_label == "distance, nats" and not any("of a author" in one.title for one in maps)
     assert drift.x == ("0", "1") and drift.series[0].y[0] == 0 < drift.series[0].y[1]
@@ -160,9 +165,9 @@ def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     table, specification = drawn["matrix_mine"]
     fields = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "rect"]
     missing = {(x, y) for y, row in enumerate(table.values) for x, value in enumerate(row) if value is None}
-    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 6
+    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 7
     strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
-    assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
+    assert len(strokes) == 8 * 7 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
     assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
     rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
     assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)

@@ -10,7 +10,17 @@ import pytest
 
 import results_io
 from results_io import UserError
-from suites.drift import analysis, change_points, corpus, registration, series_record, silent_update, snapshot, status
+from suites.drift import (
+    analysis,
+    change_points,
+    corpus,
+    registration,
+    series_record,
+    silent_update,
+    snapshot,
+    status,
+    wordings,
+)
 from suites.drift.corpus import AXES, NEUTRAL
 from suites.log import chain
 
@@ -103,6 +113,99 @@ def test_what_moved_unsaid_is_a_candidate_and_what_was_declared_is_none(tmp_path
     assert [one["name"] for one in declared["alarms"]] == ["length"]  # the axis moved, whoever said so
 
 
+REFUSED = "I'm sorry, but I can't help with that."
+
+
+def test_refusals_of_a_detector_that_is_not_locked_raise_no_alarm_and_support_no_claim(tmp_path) -> None:
+    """A corpus without markers, no embedder: every neutral output becomes a refusal, p = .0002."""
+    folder = series(tmp_path, (plain, {"markers": []}))
+    claim = {
+        "claim": "refuses", "metric": "refusal", "axis": NEUTRAL, "direction": "up", "test": registration.TEST,
+        "alpha": 0.05, "margin": 0.1, "n": 10, "exclusion": "none",
+    }  # fmt: skip
+    registration.register(folder, claim, snapshot.now())
+    with chain.Writer(folder / series_record.NAME) as writer:
+        week(writer, "2026-W23", grid("2026-W23", plain, text=REFUSED), markers=[])
+    found = analysed(folder)
+    row = next(row for row in found["records"] if row["level"] == "axis" and row["name"] == "refusal")
+    assert (row["p"], row["difference"], row["flag"]) == (pytest.approx(2e-4), 1.0, None)
+    assert (silent(found)["value"], found["alarms"], analysis.exit_code(found)) == ("none", [], 0)
+    assert [one["outcome"] for one in found["registered"]] == ["open"]
+
+
+def by_text(places):
+    """Vectors of texts: each output a little apart around the place of its first word."""
+
+    def load(hashes):
+        found = {}
+        for word, place in places.items():
+            for n in range(SAMPLES):
+                angle = place + 0.02 * (n - (SAMPLES - 1) / 2)
+                found[hashlib.sha256(f"{word} {n}".encode()).hexdigest()] = np.array([np.cos(angle), np.sin(angle)])
+        return {one: found[one] for one in hashes}
+
+    return load
+
+
+@pytest.mark.parametrize(("words", "said"), [(("a", "b", "a"), "none"), (("a", "b", "c"), "candidate")])
+def test_a_centroid_that_went_back_did_not_move_twice_in_one_direction(tmp_path, monkeypatch, words, said) -> None:
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number, word in enumerate(words, 22):
+            rows = grid(f"2026-W{number}", plain)
+            texts = [f"{word} {row['sample']}" for row in rows]
+            digests = [hashlib.sha256(text.encode()).hexdigest() for text in texts]
+            new = zip(rows, texts, digests, strict=True)
+            week(writer, f"2026-W{number}", [row | {"text": t, "text_sha256": d} for row, t, d in new])
+    monkeypatch.setattr(silent_update, "ONE_P", 0.0)  # so that only two in a row count
+    found = analysis.analyse(folder, SETTINGS, vectors=by_text({"a": 0.0, "b": 0.5, "c": 1.0}))
+    row = next(row for row in found["records"] if row["name"] == "centroid" and row["level"] == "axis")
+    assert (row["rejected"], row["direction"], row["difference"]) == (True, None, pytest.approx(1 - np.cos(0.5)))
+    assert silent(found)["value"] == said
+
+
+def test_texts_that_were_cut_are_counted_on_both_sides(tmp_path) -> None:
+    """Before, two texts of 255 words, of which the embedder reads 254; after, one of 255 and one of 254."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number, lengths in ((22, (("red", 255), ("blue", 255))), (23, (("grey", 255), ("green", 254)))):
+            rows = [
+                line(f"2026-W{number}", f"p{p}", s, " ".join([word] * words))
+                for p in range(PROMPTS)
+                for s in range(SAMPLES)
+                for word, words in [lengths[s % 2]]
+            ]
+            week(writer, f"2026-W{number}", rows)
+    found = analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
+    row = next(row for row in found["records"] if row["name"] == "centroid" and row["level"] == "axis")
+    assert row["detail"]["truncated"] == 3
+
+
+def told(*fingerprints):
+    """A snapshot whose calls reported these in turn."""
+    rows = [
+        (series_record.AskedCell("p0@1", "default", n), line("2026-W22", "p0", n, system_fingerprint=one))
+        for n, one in enumerate(fingerprints)
+    ]
+    return series_record.RecordedSnapshot("2026-W22", begun("2026-W22"), rows=dict(rows))
+
+
+def test_a_fingerprint_that_was_not_there_before_is_proof_also_beside_the_old_one() -> None:
+    """An update in the midst of a snapshot: {1}, {1, 2}, {2}. No two in a row are without a common one."""
+    one, both, two = told("fp-1", "fp-1"), told("fp-1", "fp-2"), told("fp-2", "fp-2")
+    assert silent_update.evidence(one, both) == "system_fingerprint changed from fp-1 to fp-1, fp-2"
+    assert silent_update.evidence(both, two) is None and silent_update.evidence(one, one) is None
+    assert silent_update.evidence(one, told(None)) is None
+
+
+def test_that_no_update_was_found_stands_beside_what_one_p_would_have_found(tmp_path) -> None:
+    """(z_.9995 + z_.8) x se = 4.132 x sqrt(2 x 3.5/6/12)."""
+    row = silent(analysed(series(tmp_path, (plain, {}), (plain, {}))))
+    assert row["value"] == "none"
+    could = 4.1322 * np.sqrt(2 * 3.5 / 6 / 12)
+    assert row["reason"] == f"changes that give one p <= 0.001 with chance 0.8: length {could:.3g}"
+
+
 def test_neutral_prompts_that_failed_say_nothing_of_an_update(tmp_path) -> None:
     """Two of twelve prompts failed: 17 % of the calls. No test of the axis, so no "none" either."""
     folder = tmp_path / "prod"
@@ -132,7 +235,10 @@ def test_a_missing_week_is_a_gap_of_the_silent_update_too(tmp_path) -> None:
     with chain.Writer(folder / series_record.NAME) as writer:
         writer.append([{"kind": series_record.GAP, "snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}}])
     found = analysed(folder)
-    assert {one["metric"]: one["status"] for one in found["status"]}["166"] == "gap"
+    known = {one["metric"]: one["status"] for one in found["status"]}
+    assert (known["164"], known["166"], known["168"]) == ("off", "gap", "off")
+    with_vectors = analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
+    assert {one["metric"]: one["status"] for one in with_vectors["status"]}["164"] == "gap"
     assert found["gaps"] == [{"snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}, "whole": True}]
 
 
@@ -315,6 +421,78 @@ def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkey
     assert len(made) == 3 and results_io.read(kept)["kind"] == document["kind"]
 
 
+# --- wordings ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_reworded_prompt_begins_another_series(tmp_path) -> None:
+    """p0 of twelve is asked anew from week 23 on, beside the old one for two weeks. Its answers have 100 more tokens."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number, versions in ((22, (1,)), (23, (1, 2)), (24, (1, 2)), (26, (2,))):
+            name = f"2026-W{number}"
+            rows = [row for row in grid(name, plain) if row["prompt"] != "p0"]
+            for version in versions:
+                asked = [line(name, "p0", s, tokens=20 + s + 100 * (version - 1)) for s in range(SAMPLES)]
+                rows += [row | {"version": version, "prompt_hash": f"p0@{version}"} for row in asked]
+            week(writer, name, rows, n=len(rows))
+    found = analysed(folder)
+    series_of = {}
+    for point in found["history"]:
+        if point["metric"] == "163":
+            series_of.setdefault(point["name"], {})[point["snapshot"][-2:]] = point["value"]
+    new = 22.5 + 100 / 12
+    assert series_of == {
+        "length": {"22": 22.5, "23": 22.5, "24": 22.5, "25": None},
+        "length_wording_2": {"23": pytest.approx(new), "24": pytest.approx(new), "25": None, "26": pytest.approx(new)},
+    }
+    tests = {}
+    for number in (23, 24, 26):
+        records = results_io.read(folder / f"manifest-2026-W{number}.json")["records"]
+        tests[number] = next(row for row in records if row["level"] == "axis" and row["name"] == "length")
+    assert {n: row["detail"]["prompts"] for n, row in tests.items()} == {23: 12, 24: 12, 26: 12}
+    assert {n: round(row["before"], 4) for n, row in tests.items()} == {23: 22.5, 24: round(new, 4), 26: round(new, 4)}
+    overlaps = [row for row in results_io.read(folder / "163_length.json")["records"] if row["level"] == "overlap"]
+    assert [(row["snapshot"], row["difference"]) for row in overlaps] == [("2026-W23", 100.0), ("2026-W24", 100.0)]
+    breaks = {row["of"]: row["detail"]["have"] for row in found["records"] if row["level"] == "series" and row["axis"]}
+    assert breaks["length"] == 3 and breaks["length_wording_2"] == 2  # a splice would have four points, and break
+
+
+def test_wordings_are_those_of_each_snapshot_and_of_none_after_it() -> None:
+    asked = {"1": ["a@1", "b@1"], "2": ["a@1", "a@2", "b@1"], "4": ["a@2", "b@1", "b@2"], "5": ["a@2", "b@2", "c@1"]}
+    found = wordings.of_axis(["0", "1", "2", "3", "4", "5"], asked)
+    assert [{key: names and sorted(names) for key, names in one.asked.items()} for one in found] == [
+        {"0": None, "1": ["a@1", "b@1"], "2": ["a@1", "b@1"], "3": None},
+        {"2": ["a@2", "b@1"], "3": None, "4": ["a@2", "b@1"]},
+        {"4": ["a@2", "b@2"], "5": ["a@2", "b@2", "c@1"]},
+    ]
+    for end in range(1, 6):
+        part = wordings.of_axis([str(n) for n in range(end)], {k: v for k, v in asked.items() if int(k) < end})
+        for short, long in zip(part, found, strict=False):
+            assert short.asked == {key: names for key, names in long.asked.items() if int(key) < end}
+    assert wordings.once({"x@y@2", "x@y@10", "z@1"}) == ["x@y@10", "z@1"]
+
+
+# --- families of many tests -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_one_change_among_many_single_prompts_can_survive(tmp_path) -> None:
+    """170 prompts by three metrics: 510 tests, so 20,399 relabellings; the smallest p, 2/20,400, is a 510th of .05."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number in (22, 23):
+            name = f"2026-W{number}"
+            moved = {"p0": 90 * (number - 22)}
+            prompts = [(f"p{p}", s) for p in range(170) for s in range(10)]
+            rows = [line(name, p, s, tokens=20 + s + moved.get(p, 0)) for p, s in prompts]
+            week(writer, name, rows, n=len(rows))
+    rows = [row for row in analysed(folder, prompt_level=True)["records"] if row["level"] == "prompt"]
+    lengths = [row for row in rows if row["name"] == "length"]
+    assert len(rows) == 510 and {row["detail"]["relabellings"] for row in lengths} == {20_399}
+    found = [(row["prompt"], row["p"], row["adjusted_p"]) for row in rows if row["rejected"]]
+    assert found == [("p0@1", pytest.approx(2 / 20_400), pytest.approx(0.05))]
+
+
 # --- commitments ------------------------------------------------------------------------------------------------------
 
 
@@ -349,6 +527,25 @@ def test_a_held_out_question_that_is_public_is_refused_and_secrets_leave_out_wha
     path.write_text(yaml.safe_dump({"prompts": rows}))
     with pytest.raises(UserError, match=f"{asked['id']}@1 asks what a public prompt of pocket asks"):
         corpus.load("pocket", path)
+
+
+@pytest.mark.parametrize(
+    ("public", "held_out", "said"), [(28, 12, None), (29, 12, "29%"), (12, 28, None), (12, 29, "71%")]
+)
+def test_held_out_prompts_are_30_to_70_percent_of_all(tmp_path, public, held_out, said) -> None:
+    import yaml
+
+    asked = corpus.Corpus(
+        "small", "1", tuple(corpus.Prompt(f"p{n}", 1, NEUTRAL, (("user", f"say {n}"),)) for n in range(public))
+    )
+    rows = [{"id": f"h{n}", "axis": NEUTRAL, "prompt": f"tell {n}", "salt": f"{n:064x}"} for n in range(held_out)]
+    path = tmp_path / "held-out.yaml"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    if said is None:
+        assert len(corpus.with_held_out(asked, path).prompts) == 40
+    else:
+        with pytest.raises(UserError, match=f"holds {said} of all prompts; expected 30 % to 70 %"):
+            corpus.with_held_out(asked, path)
 
 
 def test_a_prompt_that_is_still_asked_is_not_revealed(tmp_path) -> None:

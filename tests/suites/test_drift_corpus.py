@@ -171,7 +171,7 @@ def test_snapshots_are_named_by_iso_weeks_and_by_order() -> None:
 
 
 def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
-    from suites.drift import comparison
+    from suites.drift import comparison, length
     from suites.drift.series_record import ROW, AskedCell, RecordedSnapshot
 
     rows = {}
@@ -193,6 +193,9 @@ def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
     assert found["refusal"]["difference"] == 1.0 and found["refusal"]["p"] == pytest.approx(2 / 924)
     assert found["length"]["difference"] == 3.0 and found["length"]["prompt"] == "one@2"
     assert set(side.values(comparison.SCALARS[0], POCKET[0])) == {"one@1", "one@2"}
+    few = comparison.SnapshotSide(taken, {"most_errors": 0.1, "minimum_prompts": 1, "resamples": 1000})
+    levels = [comparison.described(few, length, POCKET[0], 0, names).value for names in (None, ["one@1"], ["one@2"])]
+    assert levels == [4, 1, 4]  # their mean, 2.5, is of no prompt
 
 
 @pytest.mark.parametrize(

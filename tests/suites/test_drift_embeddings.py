@@ -61,3 +61,13 @@ def test_failed_and_empty_outputs_are_not_embedded(tmp_path, monkeypatch) -> Non
 @pytest.mark.parametrize(("words", "cut"), [(254, False), (255, True)])
 def test_texts_that_are_longer_than_the_embedder_reads_are_counted(words, cut) -> None:
     assert embeddings.truncated("word " * words) is cut
+
+
+@pytest.mark.skipif(embeddings.identity() is None, reason="the embedder is an optional package")
+def test_pieces_are_counted_and_not_words(monkeypatch) -> None:
+    """250 words of four pieces each are a thousand pieces; without the tokenizer only words can be counted."""
+    long = "uncharacteristically " * 250
+    assert embeddings.truncated(long) and not embeddings.truncated("word " * 250)
+    assert embeddings.truncated("word \ud83d" * 300)  # half a character
+    monkeypatch.setattr(embeddings, "tokenizer", lambda: None)
+    assert not embeddings.truncated(long)

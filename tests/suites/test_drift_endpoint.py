@@ -180,7 +180,7 @@ def test_exit_codes_alarms_and_gaps_are_as_scripted(nine) -> None:
         ("refusal", "refusal-boundary"),
         ("length", "refusal-boundary"),  # a refusal is three words longer
     }
-    assert {("length", axis) for axis in LIVE} <= set(alarms(found[5]))
+    assert set(alarms(found[5])) == {*(("length", axis) for axis in LIVE), ("silent_update", "neutral-control")}
     assert alarms(found[6]) == [("silent_update", "neutral-control")]
     assert found[6]["alarms"][0]["reason"] == "system_fingerprint changed from fp-1 to fp-2"
     assert [(gap["snapshot"], gap["affected"]) for gap in found[9]["gaps"]] == [("2026-W28", {"cells": 36 * 8})]
@@ -205,6 +205,9 @@ def test_status_is_that_of_the_rows(nine) -> None:
     _, found = nine
     table = {number: {row["metric"]: row["status"] for row in one["status"]} for number, one in found.items()}
     assert [table[n]["161"] for n in (2, 3, 7)] == ["live (no flags)", "live", "gap"] and table[7]["166"] == "gap"
+    quiet = dict.fromkeys(range(1, 10), "live (no flags)") | {7: "gap"}
+    assert {n: table[n]["163"] for n in table} == quiet | {5: "live"} | {3: table[3]["163"]}
+    assert {n: table[n]["162"] for n in table} == quiet
     assert {table[n]["165"] for n in table} == {"off"} and table[9]["164"] == "off" and table[9]["168"] == "off"
     assert (table[1]["166"], table[2]["166"], table[6]["166"]) == ("data-gated", "live (no flags)", "live")
     assert (table[3]["167"], table[4]["167"]) == ("data-gated", "live (no flags)")

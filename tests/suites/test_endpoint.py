@@ -277,7 +277,9 @@ def test_draws_of_two_wordings_share_no_noise(server, connect):
     found = connect()
     texts = ("one", "two")
     found.generate([Request(t, max_tokens=6, temperature=1.0, seed=0, sample=n) for t in texts for n in range(3)])
-    drawn = [Request("one", system, 6, 1.0, earlier=said) for system in (None, "short") for said in ((), (("user", "hi"),))]
+    drawn = [
+        Request("one", system, 6, 1.0, earlier=said) for system in (None, "short") for said in ((), (("user", "hi"),))
+    ]
     found.generate(drawn[:1] + [one for one in drawn[1:] if found.probe.chat])
     seeds = [body["seed"] for _, _, body in server.asked if body.get("temperature") and body.get("max_tokens") == 6]
     assert len(seeds) >= 7 and len(set(seeds)) == len(seeds) - 1  # "one" at draw 0 was asked twice

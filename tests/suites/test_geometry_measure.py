@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import results_io
+from meridian.commands import geometry as geometry_command
 from meridian.figures import geometry as geometry_figures
 from results_io import UserError
 from scripts import freeze_constructs
@@ -25,6 +26,8 @@ from suites.geometry import (
     measure,
     projection,
     results,
+    summary,
+    width,
 )
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
@@ -75,7 +78,8 @@ def records(run, folder):
 
 
 @pytest.mark.slow
-def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
+def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other_but_width(tmp_path):
+    """OW is of all prompts of a construct, personas among them: one that lies three away widens it, by the same number."""
     rng, noise = np.random.default_rng(0), {}
 
     def rule(prompt, sample):
@@ -100,6 +104,9 @@ def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
         )
         assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
         assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
+        outer, one = found[f"G.ow.mine.q{k}"], run.sets[0].measured[k]
+        still = width.ow(one.means([v for v in one.construct.variants if v.persona != "cook"]))
+        assert outer["n"] == 32 and outer["value"] == pytest.approx(3, abs=0.5) and still.estimate.value < 1
     assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
     overall = found["G.pis.mine"]
     assert overall["ci"] is None and overall["assumptions"][0] == "no interval: 6 topics; at least 20 are needed"
@@ -121,6 +128,7 @@ def test_an_answer_that_moves_as_a_whole_is_found_by_position_alone(tmp_path):
         assert found[f"G.ods.mine.q{k}"]["value"] == pytest.approx(3, abs=0.2)
         assert found[f"G.ods.mine.q{k}"]["ci"]["low"] > 2.5 and abs(found[f"G.pis.mine.q{k}"]["value"]) < 0.05
         assert abs(found[f"G.pss.mine.q{k}.cook"]["detail"]["squared"]) < 0.1
+        assert found[f"G.ow.mine.q{k}"]["published"]["value"] < 1  # of 16 prompts, which have no estimate
 
 
 def test_outputs_without_a_coordinate_are_counted_apart_and_too_many_leave_no_number(tmp_path):
@@ -184,6 +192,10 @@ def test_few_topics_have_a_mean_over_constructs_and_no_interval(tmp_path):
     assert overall["value"] == pytest.approx(9) and overall["unit"] == "squared scaled distance"
     assert (overall["n"], overall["ci"], overall["n_excluded"]) == (4, None, {})
     assert overall["assumptions"] == ["no interval: 4 topics; at least 20 are needed"]
+    needed = {"status": "insufficient_data", "reason": "4 topics; at least 20 are needed"}
+    assert overall["detail"]["interval"] == found["G.pis.mine"]["detail"]["interval"] == needed
+    _, reasons = summary.rows_of(findings.of(run.sets[0], 0))
+    assert "framing: no interval: 4 topics; at least 20 are needed" in reasons
     taus = [found[f"G.pis.mine.q{k}"]["value"] for k in range(12)]
     assert found["G.pis.mine"]["value"] == pytest.approx(np.mean(taus)) and found["G.pis.mine"]["status"] == "ok"
 
@@ -240,6 +252,10 @@ def test_languages_reasoning_and_both_sides(tmp_path):
     assert language["detail"]["squared"] == pytest.approx(4, abs=3) and language["status"] == "ok"
     assert found["G.rss.mine"]["value"] == pytest.approx(0.2, abs=0.05)  # wordings are spread a fifth as wide
     assert coverage["value"] == 1.0 and coverage["n"] == 9 and coverage["detail"]["anchors_covered"] > 0.5
+    figures = {one.name: one for one in geometry_figures.build(tmp_path)}
+    ratio, share = (figures["published_and_estimate_ratios_mine"].rows[k : k + 2] for k in (0, 2))
+    assert [one.estimate for one in share] == [1.0, 1.0] and share[1].low == coverage["ci"]["low"]
+    assert [one.estimate for one in ratio] == [found["G.rss.mine"]["published"]["value"], found["G.rss.mine"]["value"]]
 
 
 def encoder(texts):
@@ -424,6 +440,7 @@ def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
     assert path.read_text().startswith("# of mine\n")
     with pytest.raises(UserError, match="has a scale already"):
         fixed_scale.write(path, {"rms": 1.0})
+    assert freeze_constructs.main([str(tmp_path / "mine")]) == 0
     after = measure.run([construct.load(tmp_path / "mine")], model, tmp_path / "out", SETTINGS, embedder=EMBEDDER)
     assert after.asked == 0
     found = records(after, tmp_path / "b")["G.ow.mine.q"]
@@ -435,6 +452,9 @@ def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
     assert after.sets[0].identity["scale_sha256"] != before.sets[0].identity["scale_sha256"]
     figures = {one.name: one for one in geometry_figures.build(tmp_path / "b")}
     assert "principal axis 1" in figures["map_mine_q"].x_label and len(figures["map_mine_q"].wordings) == 24
+    first, second = found["detail"]["shares"]
+    said = f"principal axis 1 ({first:.0%} of variance) and principal axis 2 ({second:.0%} of variance). Result 171."
+    assert figures["map_mine_q"].caption.endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -557,6 +577,31 @@ def test_an_embedder_that_gives_zero_leaves_no_coordinate_and_no_number(tmp_path
         space.of_texts(["yes"])
 
 
+def test_whatever_an_untrusted_embedder_gives_is_exploratory_and_says_so(tmp_path):
+    """PIS has a p and is so with any embedder; OW and the readings of 179 have none, and those of 179 said descriptive."""
+    rng = np.random.default_rng(22)
+    axes = [{"name": "x", "plus": ["liking 9 cost 1"], "minus": ["liking 1 cost 9"]}]
+    made = written(tmp_path / "mine", [question("q", wordings=24)])
+    made = construct.ConstructSet(**{**vars(made), "coordinates": {"kind": "anchors", "axes": axes}})
+    known = {text: k for k, pair in enumerate(projection.paraphrases()) for text in pair}
+
+    def trusted(texts):
+        return np.array([[np.cos(known[t]), np.sin(known[t])] if t in known else [len(t) % 5, 1] for t in texts])
+
+    roles = {}
+    for name, encode in (("blind", encoder), ("sighted", trusted)):
+        embedder = coordinates.Embedding(encode, name, "00" * 32)
+        model = Rater(lambda prompt, sample: says(5 + rng.normal(), 5 + 90 * (sample % 2)))
+        run = measure.run([made], model, tmp_path / name, SETTINGS, embedder=embedder)
+        found = records(run, tmp_path / name)
+        assert found["G.ow.mine.q"]["status"] == "ok" and found["G.ow.mine.q"]["p_value"] is None
+        for key in ("G.ow.mine.q", "G.mtmm.mine.convergent", "G.mtmm.mine.htmt", "G.pis.mine.q"):
+            roles[name, key] = found[key]["role"], results.EXPLORATORY in found[key]["assumptions"]
+    assert {said for (name, _), said in roles.items() if name == "blind"} == {("exploratory", True)}
+    assert [said for (name, _), said in roles.items() if name == "sighted"] == [
+        ("descriptive", False), ("descriptive", False), ("descriptive", False), ("exploratory", False)]  # fmt: skip
+
+
 def test_what_has_no_value_is_in_the_unit_of_its_metric(tmp_path):
     own = written(tmp_path / "mine", [question("q")])
     found = records(measure.run([own], Rater(lambda p, s: says(s)), tmp_path, SETTINGS), tmp_path)
@@ -589,6 +634,15 @@ def test_a_reference_and_its_variance_are_in_the_unit_of_the_scale(tmp_path):
         assert run.sets[0].in_unit()[0].reference == pytest.approx(target)
     assert squares["plain"] == pytest.approx(5.5**2 + 3**2 - 6 / 8 - 2)
     assert squares["halved"] == squares["mapped"] == pytest.approx(squares["plain"] / 4)
+
+
+def test_the_published_pss_divides_by_the_spread_of_single_outputs(tmp_path):
+    """Draws lie at -2 to 2 around means that lie at 0 and 1: the variance of outputs is 2.25, that of means .25."""
+    rule = lambda p, s: says(20 + 3 * p.startswith("As") + int(p[-1]) % 2 + s - 2)  # noqa: E731
+    own = written(tmp_path / "mine", [question("q", personas={"cook": "As a cook,"})])
+    found = records(measure.run([own], Rater(rule), tmp_path, SETTINGS), tmp_path)["G.pss.mine.q.cook"]
+    assert found["published"]["value"] == pytest.approx(3 / 2.25**0.5) and found["detail"]["shift"] == pytest.approx(3)
+    assert found["detail"]["baseline_variance"] == pytest.approx(0.25 * 8 / 7)
 
 
 def test_few_shared_wordings_are_compared_within_each_and_others_as_wordings(tmp_path):
@@ -643,6 +697,49 @@ def test_sides_that_were_not_asked_or_not_read_are_no_issue_and_refusals_are_not
     assert (refused["status"], refused["value"], refused["detail"]["side_a"]) == ("ok", 0.0, 1.0)
     covered = of("covered", both, lambda sample: "" if sample < 1 else says(9.0))
     assert covered["value"] == covered["detail"]["ceiling"] == 1.0
+
+
+@pytest.mark.parametrize("scale", [{}, {"matrix": (np.eye(3) * 2).tolist()}])
+def test_a_variant_that_is_refused_in_all_draws_is_counted_by_ps_in_every_kind_of_coordinates(scale, tmp_path):
+    """An embedding gave it no outputs of one axis among others of three, and joining them was an error of numpy."""
+    anchors = {side: [says(at + 0.01 * k) for k in range(12)] for side, at in (("a", 1.0), ("b", 9.0))}
+    sides = [*((f"a{k}", "side_a") for k in range(3)), ("b0", "side_b")]
+    variants = [{"id": name, "method": method, "prompt": f"{method} {name}"} for name, method in sides]
+    told = {"regions": anchors, "variants": variants}
+    own = written(
+        tmp_path / "mine", [question("half", **(told | {"variants": variants[1:]})), question("most", **told)]
+    )
+
+    def rule(prompt, sample):
+        if prompt.endswith("a2"):
+            return "I'm sorry, but I can't help with that."
+        return says(1.0 if "side_a" in prompt else 9.0)
+
+    own = construct.ConstructSet(**{**vars(own), "coordinates": {"kind": "embedding"}, "scale": scale})
+    run = measure.run([own], Rater(rule), tmp_path, SETTINGS, embedder=EMBEDDER)
+    lost = run.sets[0].measured[0].outputs["a2"]
+    assert lost.points.shape == (0, 3) and dict(lost.without) == {"refused": 5}
+    found = records(run, tmp_path)
+    assert (found["G.ps.mine"]["status"], found["G.ps.mine"]["value"]) == ("ok", 0.5)  # 5 and 10 draws of 10 and 15
+    assert found["G.pis.mine.most"]["status"] == "ok" and found["G.ow.mine.most"]["status"] == "off"
+
+
+def test_a_scale_is_fixed_on_what_is_not_refused(tmp_path):
+    rng = np.random.default_rng(21)
+    made = written(tmp_path / "mine", [question("asked"), question("refused"), question("some")])
+    own = construct.ConstructSet(**{**vars(made), "coordinates": {"kind": "embedding"}})
+
+    def rule(prompt, sample):
+        refused = prompt.startswith("refused") or prompt == "some put in way 2"
+        return "I'm sorry, but I can't help with that." if refused else says(5 + rng.normal(), 5 + rng.normal())
+
+    run = measure.run([own], Rater(rule), tmp_path / "out", SETTINGS, embedder=EMBEDDER)
+    geometry_command.fix_scale(run, "rms")
+    scale = construct.load(tmp_path / "mine").scale  # frozen with it
+    kept = [[o.points for o in run.sets[0].measured[k].outputs.values() if len(o.points)] for k in (0, 2)]
+    assert [len(one) for one in kept] == [8, 7]
+    squares = [((points - points.mean(0)) ** 2).sum() for points in map(np.concatenate, kept)]
+    assert scale["rms"] == pytest.approx((sum(squares) / (40 + 35 - 2)) ** 0.5)
 
 
 def test_an_english_embedder_gives_no_distance_between_languages(tmp_path):
@@ -701,7 +798,8 @@ def test_a_cell_has_the_corrected_value_beside_the_formula_that_counts_noise(tmp
     noise, pis, pss = (table["stability", method] for method in ("direct", "paraphrase", "persona"))
     assert noise.value == pytest.approx(2, abs=0.05) and noise.published == pytest.approx(2 * 0.8**0.5, abs=0.1)
     assert pis.published > 0.7 and pis.value < 0.3
-    assert pss.value == pytest.approx(3, abs=0.1) and pss.published > pss.value and pss.ratio > 2
+    assert pss.value == pytest.approx(3, abs=0.1) and pss.published > pss.value
+    assert pss.ratio == pytest.approx(3 / 2, abs=0.05)  # over the RMS of single outputs; 3 over that of their means
     away, spread, shift = (table["position", method] for method in ("direct", "paraphrase", "persona"))
     assert away.published > 0.3 and away.value < 0.25  # its square is 0 in the mean, with a standard error of .02
     assert spread.published > 0.4 and spread.value < 0.3
@@ -817,6 +915,17 @@ def test_a_conversation_is_sent_as_turns_to_a_model_that_takes_them(tmp_path):
     assert again.asked == 0 and again.reused == 8 * 4 * 5
 
 
+def test_a_turn_that_is_measured_alone_keeps_its_number(tmp_path):
+    variants = [{"id": f"t{k}", "method": "turns", "turn": 4, "wording": f"w{k + 1}",
+                 "prompt": f"It rained. q put in way {k}"} for k in range(8)]  # fmt: skip
+    own = written(tmp_path / "mine", [question("q", variants=variants)])
+    run = measure.run([own], Rater(lambda p, s: says(5 + 2 * ("rained" in p) + 0.1 * s)), tmp_path, SETTINGS)
+    drift = records(run, tmp_path)["G.ds.mine.q"]
+    assert drift["published"]["value"] == pytest.approx(2) and drift["detail"]["velocity"] == pytest.approx(0.5)
+    (shown,) = [one for one in geometry_figures.build(tmp_path) if one.name == "turns_mine"]
+    assert shown.x == ("0", "4") and shown.series[0].y[1] == pytest.approx(2)
+
+
 def test_a_base_model_reads_a_transcript_and_without_one_has_no_turns(tmp_path):
     rule = lambda prompt, sample: says(5 + sample)  # noqa: E731
     model = Rater(rule)
@@ -869,6 +978,39 @@ def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
     assert freeze_constructs.main([str(folder)]) == 0 and construct.load(folder).constructs[0].version == "1.0.1"
     lines = (folder / construct.LOCK).read_text().splitlines()
     assert set(json.loads(lines[0])["prompts"]) == {f"w{k}" for k in range(1, 9)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("liking ([0-9.]+)", "liking ([0-9]+)"), ("max_tokens: 64", "max_tokens: 65"), ("rms: 2", "rms: 3")],
+)
+def test_an_edited_reference_is_refused_until_it_is_frozen_again(old, new, tmp_path):
+    folder = tmp_path / "mine"
+    before = written(folder, [question("q")], {"sampling": {"max_tokens": 64}, "scale": {"rms": 2.0}})
+    path = folder / construct.REFERENCE
+    assert path.read_text().count(old) == 1
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError, match=r"reference.yaml is not the frozen one.*run `python -m scripts.freeze_constr"):
+        construct.load(folder)
+    assert freeze_constructs.main([str(folder)]) == 0
+    after = construct.load(folder)
+    assert after.sha256 == before.sha256 and after.reference_sha256 != before.reference_sha256
+    path.write_text("# a comment\n" + path.read_text())
+    assert construct.load(folder).reference_sha256 == after.reference_sha256
+
+
+def test_a_lock_from_before_it_held_the_reference_is_refused_with_the_remedy(tmp_path):
+    folder = tmp_path / "mine"
+    written(folder, [question("q")])
+    path = folder / construct.LOCK
+    first, _ = path.read_text().splitlines()
+    for text in (first.replace('"format":2', '"format":1'), "[]", ""):
+        path.write_text(f"{text}\n" if text else "")
+        with pytest.raises(UserError, match=r"run `python -m scripts|freeze the constructs again") as error:
+            construct.load(folder)
+        assert "\n" not in str(error.value)
+    path.write_text(first.replace('"format":2', '"format":1') + "\n")
+    assert freeze_constructs.main([str(folder)]) == 0 and len(path.read_text().splitlines()) == 2
 
 
 def test_the_page_shows_a_set_that_can_be_frozen(tmp_path):

@@ -70,6 +70,40 @@ def test_oracle_3_a_framing_of_the_square():
     assert framing.pss(SQUARE, FRAMED).estimate.status == "insufficient_data"  # four a side are too few to report
 
 
+def test_the_published_sigma_is_that_of_outputs_and_not_of_their_means():
+    """The square's corners as means of two outputs each, one to either side: the paper's sigma is sqrt(3), and not sqrt(2)."""
+    aside = np.array([1.0, 0.0])
+    outputs = np.concatenate([SQUARE - aside, SQUARE + aside])
+    found, means = framing.pss(SQUARE, FRAMED, outputs=outputs, fewest=4), framing.pss(SQUARE, FRAMED, fewest=4)
+    assert found.published.value == near(26**0.5 / 3**0.5) and means.published.value == near(26**0.5 / 2**0.5)
+    assert (found.estimate.value, found.estimate.p_value) == (means.estimate.value, means.estimate.p_value)
+    agreed = framing.pss(np.zeros((5, 2)), np.ones((5, 2)), outputs=SQUARE - SQUARE.mean(0))
+    assert agreed.published.value == near(1) and agreed.estimate.status == "undefined"  # means without a spread
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_interval_along_a_direction_holds_none_where_nothing_moves(paired):
+    """Eight wordings in 384 axes. Around the length of the shift, along its own direction, it held 0 in none of 300."""
+    rng, held, away = np.random.default_rng(23), 0, 0
+    for _ in range(300):
+        base, framed = rng.normal(size=(2, 8, 384)) / 384**0.5
+        low, high = framing.pss(base, framed, paired=paired, resamples=19).estimate.detail["projection_interval"]
+        held += low <= 0 <= high
+        moved = framing.pss(base, framed + 1 / 384**0.5, paired=paired, resamples=19).estimate.detail
+        away += 0 < moved["projection_interval"][0] < moved["projection_interval"][1] < 1.5
+    assert 0.92 <= held / 300 <= 0.995 and away > 290
+
+
+def test_the_interval_along_a_direction_is_the_mean_of_two_t_intervals():
+    """Differences (1, 0) and (3, 0) of one half, (2, 1) and (2, -1) of the other: both halves point along the first axis."""
+    moved = np.array([(1, 0), (2, 1), (3, 0), (2, -1)], dtype=float)
+    found = framing.pss(SQUARE, SQUARE + moved, paired=True, fewest=4).estimate.detail
+    half = 12.706205 * 1.0 / 2  # t of one degree of freedom; the other half does not vary along it
+    assert found["projection_interval"] == [near(2 - half), near(2 + half)] and found["direction"] == [1, 0]
+    few = framing.pss(SQUARE[:3], FRAMED[:3], fewest=3).estimate.detail
+    assert few["projection_interval"] is None
+
+
 def test_oracle_4_drift_and_a_loop():
     found = turns.ds([[p] for p in [(0.0, 0), (3, 4), (3, 0), (0, 1)]])
     assert found.published.value == near(1) and found.estimate.detail["velocity"] == near(0.333333)
@@ -78,6 +112,19 @@ def test_oracle_4_drift_and_a_loop():
     loop = turns.ds([[p] for p in [(0.0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]])
     assert loop.published.value == near(0) and loop.estimate.detail["path"] == near(4)
     assert loop.estimate.status == "insufficient_data"
+
+
+def test_turns_that_were_not_measured_count():
+    """Turn 4 alone: a quarter of the distance a turn. Of turns 2 and 4 the slope is that of the line through 0, 1, 2."""
+    far = turns.ds([[(0.0, 0)], [(6, 8)]], numbers=[0, 4])
+    assert far.published.value == near(10) and far.estimate.detail["velocity"] == near(2.5)
+    assert (far.estimate.detail["turns"], far.estimate.detail["numbers"]) == (4, [0, 4])
+    assert far.estimate.detail["slope"] == near(2.5) and far.published.note == "velocity 2.500000"
+    two = turns.ds([[(0.0, 0)], [(1, 0)], [(2, 0)]], numbers=[0, 2, 4]).estimate.detail
+    assert (two["velocity"], two["slope"], two["path"]) == (near(0.5), near(0.5), near(2))
+    for wrong in ([0], [1, 4], [0, 0]):
+        with pytest.raises(UserError, match="expected one a turn, rising from 0"):
+            turns.ds([[(0.0, 0)], [(6, 8)]], numbers=wrong)
 
 
 @pytest.mark.slow
@@ -204,6 +251,42 @@ def test_the_published_width_grows_with_the_sample_and_the_quantile_does_not():
         assert np.mean([one.estimate.value for one in found]) == pytest.approx(stable, abs=0.1)
         if grown is not None:
             assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.1)
+
+
+@pytest.mark.parametrize(("count", "grown"), [(100, 2.88), (400, 2.98)])
+def test_the_published_width_of_many_outputs_is_wider_still(count, grown):
+    rng = np.random.default_rng(24)
+    found = [width.ow(rng.normal(size=(count, 2)) / 2**0.5) for _ in range(30)]
+    assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.06)
+    assert np.mean([one.estimate.value for one in found]) == pytest.approx(2.15, abs=0.04)
+
+
+def test_in_many_axes_every_width_is_near_the_root_of_two():
+    """384 axes of RMS 1: any two outputs lie sqrt(2) apart, so that neither number says how wide they lie."""
+    rng, published = np.random.default_rng(25), []
+    for count in (20, 200):
+        found = [width.ow(rng.normal(size=(count, 384)) / 384**0.5) for _ in range(8)]
+        published.append(np.mean([one.published.value for one in found]))
+        assert np.mean([one.estimate.value for one in found]) == pytest.approx(2**0.5, rel=0.05)
+    assert published == pytest.approx([2**0.5] * 2, rel=0.12) and 0 < published[1] - published[0] < 0.08
+
+
+@pytest.mark.parametrize("axes", [2, 16, 384])
+def test_the_mean_of_twenty_neutral_outputs_passes_for_a_framing_with_0(axes):
+    rng = np.random.default_rng(26)
+    found = [framing.pss(*rng.normal(size=(2, 20, axes)), resamples=19).published.value > 1 for _ in range(400)]
+    assert np.mean(found) < 0.005  # .0005 in two axes
+
+
+@pytest.mark.parametrize(("count", "ratio"), [(8, 0.54), (20, 0.33)])
+def test_identical_languages_give_less_the_more_wordings_they_have(count, ratio):
+    """sqrt(2/(V - 1)), and not the 1 that the paper reads as no more than paraphrase."""
+    rng, found = np.random.default_rng(27), []
+    for _ in range(200):
+        drawn = {name: rng.normal(size=(count, 64)) for name in ("en", "fr", "ar")}
+        found.append(languages.lds(drawn, resamples=19).published.value)
+    assert np.mean(found) == pytest.approx(ratio, abs=0.01)
+    assert np.mean(found) == pytest.approx((2 / (count - 1)) ** 0.5, abs=0.01)
 
 
 def test_nothing_found_is_no_zero_and_no_nan():

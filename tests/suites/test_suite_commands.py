@@ -13,7 +13,7 @@ import results_io
 from meridian import commandline
 from result_schemas import mismatches
 from suites.bridge import stored_pairs
-from tests.commandline import Outcome, command
+from tests.commandline import SMALL, Outcome, command
 
 SUITE = "a10_padding_pronoun"
 NO_HEAD = "measurement.difference.minimum_share=0.9"  # none restores as much: the strongest head restores a quarter
@@ -197,6 +197,23 @@ def test_failures_that_no_head_carries_are_traced_and_not_certified(folder, resu
     assert list(mismatches(document, result_types.TraceResult, "141")) == []
     assert document["group"]["suite"] == SUITE and document["group"]["pairs"] >= 20
     assert document["data"]["limits"]["everything"] == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_certificate_about_failures_is_folded_again_with_the_verdicts_on_its_heads(folder, tmp_path) -> None:
+    own = shutil.copytree(folder, tmp_path / "pocket" / "suites" / SUITE).parents[2]
+    few = [one for one in SMALL if one.startswith(("measurement.", "model."))]
+    ran = command("task=failures", "calibration=all", *few, f"results={own}")
+    (path,) = (own / "pocket" / "failures").rglob("certificate.json")
+    assert ran.code == 0 and "on the confirmation half: confirmed" in ran.output
+    stored = results_io.read(path)
+    walked = command("verify", f"from='{path.parent}'")
+    assert walked.code == 0 and f"verdicts: folded again, the same tier ({stored['tier']} of 4)\n" in walked.output
+    content = {name: value for name, value in stored.items() if name != results_io.DIGEST}
+    content["behaviour"]["carriers"][0]["verdict"] = "refuted"
+    results_io.write(path, content)
+    walked = command("verify", f"from='{path.parent}'")
+    assert walked.code == 1 and f"{path} has another behaviour than its calibrations give" in walked.output
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""Tasks from a file: rows of prompt pairs, as CSV, as JSONL or in memory, for whichever tokenizer reads them.
+"""Tasks from a file: rows of prompt pairs, as CSV, as JSONL or in memory, for any tokenizer.
 
-`examine` says what a tokenizer makes of the rows, `load` makes a Task of them.
+`examine` reports how a tokenizer reads the rows, `load` makes a Task of them.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ __all__ = [
     "rows_sha256",
 ]
 
-PREFIX = "file-"  # of such a task's name; the digest of its rows follows
+PREFIX = "file-"  # prefix of such a task's name, before the digest of its rows
 DIGITS = 12
 COMPANION_SHARES = {"discovery": 0.05, "evaluation": 0.75, "held_out": 0.05, "reference": 0.15}
 
 Foils = Callable[
     [Sequence[TokenPair]], Sequence[str | None]
-]  # a foil for each pair that has none; None where there is none
+]  # returns a foil for each pair without one; None if there is none
 
 
 @dataclass(frozen=True)
 class Examined:
-    """Rows as one tokenizer reads them. `rejected` are in the order of the rows, `unread` those that were no rows at all, by
-    number; `notes` say what was chosen for the others."""
+    """Rows as one tokenizer reads them. `rejected` are in the order of the rows; `unread` has, by number, rows that could not be
+    parsed; `notes` say what was chosen for the rest."""
 
     rows: tuple[PairRow, ...]
     pairs: tuple[TokenPair, ...]
@@ -78,9 +78,9 @@ def read(
     options: Options | None = None,
     unread: dict[int, Unread] | None = None,
 ) -> tuple[PairRow, ...]:
-    """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read.
+    """The rows of a file, or of records with the keys of a JSONL file. Raises UserError for what cannot be read.
 
-    `unread` takes the rows of a file that cannot be read, in place of the error.
+    If `unread` is given, it collects rows of a file that cannot be read, and there is no error for them.
     """
     options = options or Options()
     if isinstance(given, (str, Path)):
@@ -94,9 +94,9 @@ def examine(
     foils: Foils | None = None,
     unread: Mapping[int, Unread] | None = None,
 ) -> Examined:
-    """What a tokenizer makes of rows. `foils` chooses where rows name none; None leaves them without, as for a check.
+    """Rows as read by a tokenizer. `foils` chooses foils for rows without any; None leaves them without, as in a check.
 
-    `unread`: {number: why} of rows beside these that could not be read.
+    `unread`: {number: reason} of further rows that could not be read.
     """
     fit, rejected = pairs.read(found, reader)
     fit, unfoiled = _with_foils(fit, reader, foils)
@@ -111,7 +111,7 @@ def examine(
 def _with_foils(
     fit: Sequence[TokenPair], reader: PromptTokenizer, foils: Foils | None
 ) -> tuple[list[TokenPair], list[Rejected]]:
-    """The pairs with a foil each, and those that have none and get none."""
+    """(pairs, each with a foil; pairs rejected because there is none for them)."""
     without = [pair for pair in fit if not pair.wrong]
     if not without or (foils is None and reader.options.foil != "none"):
         return list(fit), []
@@ -144,13 +144,13 @@ def load(
     longest: int | None = None,
     unread: Mapping[int, Unread] | None = None,
 ) -> Task:
-    """The task of a file, of records in memory or of rows that were read: the same rows give the same task.
+    """The task of a file, of records in memory or of rows already read; the same rows give the same task.
 
-    `vocabulary`: None for the embedded models' words. `foils`: chooses where rows name none; None is refused where one is needed.
-    `companions`: names of other tasks, of which `others` holds those that no name finds. `longest`: tokens that the model reads
-    at most. `unread`: {number: why} of rows beside these that could not be read.
+    `vocabulary`: None for the embedded models' words. `foils`: chooses foils for rows without any; if it is None, such rows are
+    refused. `companions`: names of other tasks; `others` has those that are not registered. `longest`: the largest number of
+    tokens that the model reads. `unread`: {number: reason} of further rows that could not be read.
 
-    UserError for rows that cannot be read, or of which too few are left.
+    Raises UserError for rows that cannot be read, and if too few are left.
     """
     options = options or Options()
     found = _rows(given, options)
@@ -161,7 +161,7 @@ def load(
 
 
 def _rows(given: str | Path | Iterable[Mapping[str, Any] | PairRow], options: Options) -> tuple[PairRow, ...]:
-    if not isinstance(given, list | tuple | Iterator):  # a file, or what `read` refuses
+    if not isinstance(given, list | tuple | Iterator):  # a file, or something that `read` refuses
         return read(cast("str | Path | Iterable[Mapping[str, Any]]", given), options)
     every = list(given)
     found = tuple(one for one in every if isinstance(one, PairRow))
@@ -174,7 +174,7 @@ def task_of(
     companions: Sequence[str] = (),
     others: Mapping[str, Task] | None = None,
 ) -> Task:
-    """The task of rows that were examined. UserError if too few are left."""
+    """The task of examined rows. Raises UserError if too few are left."""
     if examined.lacking:
         raise UserError(examined.lacking)
     digest, left_out = rows_sha256(examined.rows), {one.row.number: one.reason for one in examined.rejected}

@@ -1,11 +1,11 @@
-"""Two prompts of unequal length made to correspond position by position: where filler tokens go, or why none help.
+"""Alignment of two prompts of unequal length by filler tokens: where fillers go, or why they do not help.
 
 Patching copies position i of one run into position i of the other, so both need the same positions. Fillers are tokens that the
 model reads.
 
-    right   before the shorter prompt, until both end at the same position
-    spans   where they differ in length, on the left of what differs, so that the words before and after it correspond as well;
-            what differs is what roles of both prompts name, and else what the fewest replaced and added tokens leave
+    right   fillers go before the shorter prompt, so that both prompts end at the same position
+    spans   fillers go to the left of each differing part, so that the words before and after it correspond too. Differing parts
+            are those that roles of both prompts name; elsewhere they follow from the fewest replaced and added tokens
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from circuits.prompts import shared_beginning
 from circuits.tasks.file.rows import Span
 
 Tokens = tuple[int, ...]
-Place = tuple[int, int]  # how many tokens of the one prompt and of the other come before it
-Step = tuple[int, int]  # of a way through both: how many tokens of either it takes
-STEPS: tuple[Step, ...] = ((0, 1), (1, 0), (1, 1))  # a filler in the one, in the other, or a token of both
-MOST_PLACES = 40_000  # pairs of tokens that are matched one by one: more take seconds a row
-SEVERAL = 2  # ways are more than one, which is all that is asked
+Place = tuple[int, int]  # number of tokens before it in the first and in the second prompt
+Step = tuple[int, int]  # one step of an alignment: how many tokens of each prompt it takes
+STEPS: tuple[Step, ...] = ((0, 1), (1, 0), (1, 1))  # a filler in the first, in the second, or a token of both
+MOST_PLACES = 40_000  # pairs of tokens that are matched one by one; more would take seconds per row
+SEVERAL = 2  # stands for "more than one", since the exact number of alignments does not matter
 SEVERAL_WAYS = "differs in length and its tokens can be matched in several ways"
 BY_HAND = "name the words that stand for each other in roles and in corrupted_roles, or reword it"
 
 
 @dataclass(frozen=True)
 class PromptSide:
-    """One prompt of a pair: its text as the model reads it, its tokens without BOS, their characters, and those of its roles."""
+    """One prompt of a pair: its text, its tokens without BOS, and the character spans of its tokens and roles."""
 
     text: str
     ids: Tokens
@@ -39,7 +39,7 @@ class PromptSide:
     roles: Mapping[str, Span]
 
     def tokens_of(self, role: str) -> range:
-        """The tokens that overlap a role's characters; none if there are none."""
+        """The tokens that overlap a role's characters; empty if there are none."""
         first, last = self.roles[role]
         found = [place for place, (start, end) in enumerate(self.offsets) if start < last and end > first]
         return range(found[0], found[-1] + 1) if found else range(0)
@@ -53,7 +53,7 @@ class Fill(NamedTuple):
 
 
 class AlignedPiece(NamedTuple):
-    """A part of both prompts that corresponds: tokens of the clean one, of the corrupted one, and the role that it is, if any."""
+    """Corresponding parts of both prompts: tokens of the clean one, of the corrupted one, and their role, if any."""
 
     clean: range
     corrupted: range
@@ -70,7 +70,7 @@ def by_right(sides: tuple[PromptSide, PromptSide]) -> Fills:
 
 
 def by_spans(sides: tuple[PromptSide, PromptSide]) -> Fills | str:
-    """Fillers inside each part that differs in length; or why it is not known, or not possible, where they belong."""
+    """Fillers inside each part that differs in length; or why their places are ambiguous or impossible."""
     pieces = _pieces(sides)
     if isinstance(pieces, str):
         return pieces
@@ -85,7 +85,7 @@ def by_spans(sides: tuple[PromptSide, PromptSide]) -> Fills | str:
 
 
 def _pieces(sides: tuple[PromptSide, PromptSide]) -> list[AlignedPiece] | str:
-    """Both prompts cut at the roles that both name; or why they cannot be cut so."""
+    """Both prompts cut at the roles that both name; or why they cannot be cut there."""
     named = [role for role in sides[0].roles if role in sides[1].roles]
     spans = {(sides[0].tokens_of(role), sides[1].tokens_of(role)): role for role in named}
     pieces, ends = [], (0, 0)
@@ -100,7 +100,7 @@ def _pieces(sides: tuple[PromptSide, PromptSide]) -> list[AlignedPiece] | str:
 
 
 def _of_piece(piece: AlignedPiece, sides: tuple[PromptSide, PromptSide]) -> Fills | str:
-    """The fillers of one part in either prompt: none if it is equally long, of a role before it, else between what matches."""
+    """The fillers of one part in either prompt: none for equal lengths, before a role, otherwise between matching tokens."""
     here, there = (side.ids[own.start : own.stop] for side, own in zip(sides, piece[:2], strict=True))
     starts = piece.clean.start, piece.corrupted.start
     if len(here) == len(there):
@@ -127,8 +127,8 @@ def _of_piece(piece: AlignedPiece, sides: tuple[PromptSide, PromptSide]) -> Fill
 
 
 def _fewest_changes(here: Tokens, there: Tokens) -> tuple[Counter[int], Counter[int]] | None:
-    """{place: fillers before it} in either, as early as may be, so that the fewest tokens are replaced or stand beside a filler;
-    None if equal tokens can be matched in more than one such way."""
+    """{place: fillers before it} in either prompt, as early as possible, for the alignment with the fewest tokens replaced or
+    opposite a filler; None if more than one set of equal tokens can be matched by such alignments."""
     steps = _steps(here, there)
     if len(_matches(here, there, steps)) > 1:
         return None
@@ -143,7 +143,7 @@ def _fewest_changes(here: Tokens, there: Tokens) -> tuple[Counter[int], Counter[
 
 
 def _steps(here: Tokens, there: Tokens) -> dict[Place, list[Step]]:
-    """{(i, j): the first steps of the ways with the fewest changes from here[i:] to there[j:]}, those with a filler first."""
+    """{(i, j): first steps of the alignments of here[i:] and there[j:] with the fewest changes}, steps with a filler first."""
     costs: dict[Place, int] = {(len(here), len(there)): 0}
     best: dict[Place, list[Step]] = {}
     for i, j in product(range(len(here), -1, -1), range(len(there), -1, -1)):
@@ -158,8 +158,8 @@ def _steps(here: Tokens, there: Tokens) -> dict[Place, list[Step]]:
 
 
 def _matches(here: Tokens, there: Tokens, steps: Mapping[Place, list[Step]]) -> set[int]:
-    """A number for each set of equal tokens that one of these ways matches; of more than two sets, two."""
-    numbers: dict[tuple[Place, int], int] = {}  # of a pair and what is matched after it
+    """A number for each set of equal tokens that one of these alignments matches; at most two numbers."""
+    numbers: dict[tuple[Place, int], int] = {}  # by a pair and the set matched after it
     found: dict[Place, set[int]] = {(len(here), len(there)): {0}}
     for i, j in product(range(len(here), -1, -1), range(len(there), -1, -1)):
         own = found.setdefault((i, j), set())
@@ -175,10 +175,10 @@ WAYS: dict[str, Callable[[tuple[PromptSide, PromptSide]], Fills | str]] = {"righ
 
 
 def filled(side: PromptSide, fills: Sequence[Fill], filler: str, token: int, keeps_space: bool = True) -> PromptSide:
-    """The prompt with its fillers, of that text and token, its roles moved. Whether a tokenizer reads the text so is to be seen:
-    the offsets are left empty.
+    """The prompt with its fillers (text `filler`, id `token`) and its roles moved. Its offsets are left empty, because it is not
+    yet known whether a tokenizer reads the text in this way.
 
-    `keeps_space`: False takes a space after a filler away, for tokenizers that write one before the first word after it.
+    `keeps_space`: False removes a space after a filler, for tokenizers that add one before the first word after it.
     """
     text, ids, roles = side.text, list(side.ids), dict(side.roles)
     for place, count in sorted(fills, reverse=True):

@@ -1,7 +1,7 @@
-"""Where a file or a data set has our columns: names, and paths into nested records.
+"""The places of our columns in a file or a data set: names, and paths into nested records.
 
-`prompt`, `metadata.subject` and `choices.label[answerKey]` (the element of `choices.label` whose place, or whose key, is the
-value of `answerKey`) are such paths. Brackets begin again at the record itself.
+`prompt`, `metadata.subject` and `choices.label[answerKey]` (the element of `choices.label` whose index or key is the value of
+`answerKey`) are such paths. A path in brackets starts at the record itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PATH = re.compile(r"(?P<base>[^\[\]]+)(?:\[(?P<key>[^\[\]]+)\])?")
 
 
 def check(chosen: Mapping[str, str]) -> None:
-    """UserError for a column that is none of ours, or one that is needed and not named."""
+    """Raises UserError for an unknown column, or for a needed one that is not named."""
     if not isinstance(chosen, Mapping):
         raise UserError(
             f"task.columns={chosen} names no columns; write for example 'task.columns={{clean: prompt, ...}}'"
@@ -36,13 +36,13 @@ def check(chosen: Mapping[str, str]) -> None:
 
 
 def picked(record: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The cells of our columns. RowError if the record has no such column; a value that is missing is None."""
+    """The cells of our columns; a missing value is None. Raises RowError if the record lacks a column."""
     return {name: _at(record, place, where) for name, place in chosen.items()}
 
 
 def _at(record: Mapping[str, Any], place: str, where: str) -> Any:
     found = PATH.fullmatch(place)
-    assert found is not None  # checked
+    assert found is not None  # because `check` has passed
     value = _inside(record, found["base"], where)
     if found["key"] is None or value is None:
         return value

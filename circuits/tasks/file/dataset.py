@@ -1,4 +1,4 @@
-"""Rows out of Hugging Face `datasets`: a folder of them, or a name on the hub where that can be reached."""
+"""Rows from Hugging Face `datasets`: from a folder, or by name from the hub if it can be reached."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ INSTALL = "pip install 'meridian-circuits[datasets]'"
 def read(
     name: str, subset: str | None, part: str, chosen: Mapping[str, str] | None = None
 ) -> tuple[tuple[PairRow, ...], dict[int, Unread]]:
-    """(the rows of one split of a data set, {number of a row that cannot be read: why}).
+    """(rows of one split of a data set, {number of a row that cannot be read: reason}).
 
-    `name`: a folder with files that `datasets` reads or that its save_to_disk wrote, else a name on the hub; `subset` and `part`:
-    its configuration and its split; `chosen`: {our column: where the data set has it}. UserError if it cannot be loaded.
+    `name`: a folder with files that `datasets` reads or that its save_to_disk wrote, otherwise a name on the hub; `subset` and
+    `part`: its configuration and its split; `chosen`: {our column: its place in the data set}. Raises UserError if the data set
+    cannot be loaded.
     """
     where = f"task.dataset={name}"
     rows, unread = [], {}
@@ -44,7 +45,7 @@ def read(
 
 @contextlib.contextmanager
 def _records(name: str, subset: str | None, part: str) -> Iterator[Iterable[Mapping[str, Any]]]:
-    """The records of one split. What a folder's files are made into is not kept."""
+    """Context with the records of one split. The converted copy of a folder's files is deleted afterwards."""
     try:
         import datasets
     except ImportError as error:
@@ -71,7 +72,7 @@ def _records(name: str, subset: str | None, part: str) -> Iterator[Iterable[Mapp
 
 @contextlib.contextmanager
 def _quiet(datasets: Any) -> Iterator[None]:
-    """No progress bars of the package, whatever they were before."""
+    """Context without the package's progress bars; the previous setting is restored."""
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:

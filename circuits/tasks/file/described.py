@@ -1,4 +1,4 @@
-"""What was chosen for rows that do not say it, in sentences: shown before anything is measured, and kept with the results."""
+"""The choices made for rows that leave them open, in sentences: shown before anything is measured, and stored with results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from circuits.tasks.file.pairs import FRAME, PromptTokenizer, TokenPair, spaces,
 from circuits.tasks.file.rows import SPLITS, shortened
 from circuits.tasks.file.splits import Dealt
 
-SHOWN_LINES = 10  # with answers of several tokens
-SHOWN = 3  # templates and unknown words that are listed
+SHOWN_LINES = 10  # lines listed with answers of several tokens
+SHOWN = 3  # templates and unknown words listed
 
 
 def notes(rows: int, kept: Sequence[TokenPair], dealt: Dealt, reader: PromptTokenizer) -> tuple[str, ...]:
-    """Sentences without the file's name, so that the same rows from elsewhere give the same results."""
+    """Sentences without the file's name, so that the same rows from another file give the same results."""
     said = [f"rows: {len(kept)} of {rows} can be used" + (f"; {rows - len(kept)} left out" if rows > len(kept) else "")]
     if not kept:
         return tuple(said)

@@ -22,10 +22,13 @@ SHARES = {"discovery": 0.2, "evaluation": 0.5, "held_out": 0.2, "reference": 0.1
 
 @dataclass(frozen=True)
 class Options:
-    """`align`: "right" fills the shorter prompt of a pair on its left, "spans" both where they differ in length, None refuses the
-    row. `chat`: the chat template around every prompt. `space`: True or False if answers follow a space or not, None to infer it.
-    `bos`: None for a BOS token wherever the tokenizer has one. `foil`: what stands in where no row names a foil. `columns`: where
-    the file has ours. `shares`: of the rows, by split, where no column says it.
+    """How rows become prompts.
+
+    `align`: for pairs of unequal length, "right" adds fillers on the left of the shorter prompt, "spans" adds them where the
+    prompts differ in length, None refuses the row. `chat`: put the chat template around every prompt. `space`: True or False if
+    answers follow a space or not, None to infer it. `bos`: None for a BOS token if the tokenizer has one. `foil`: the substitute
+    for rows without a foil. `columns`: {our column: its place in the file}. `shares`: shares of the rows by split, if no column
+    gives the split.
     """
 
     align: str | None = None
@@ -39,7 +42,7 @@ class Options:
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Self:
-        """The options that a section `task` of the settings gives. UserError for a value that is not possible."""
+        """The options in a section `task` of the settings. Raises UserError for an invalid value."""
         _require_choices(asked)
         if asked.get("columns"):
             columns.check(asked["columns"])

@@ -1,4 +1,4 @@
-"""Rows as one tokenizer reads them: aligned pairs with their answers, or why a row is none."""
+"""Rows as one tokenizer reads them: aligned pairs with their answers, or why a row makes no pair."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from circuits.tasks.file.rows import PairRow, Span, shown
 from results_io import UserError
 
 FIRST, END = "changed_first", "end"
-FRAME = "rows"  # of templates that no column names: nothing is known of their wordings, so they count as one
+FRAME = "rows"  # frame of templates without a column; their wordings are unknown, so they count as one
 OPENING = ("\n", "\t", "(", "[", "{", '"', "'", "“", "‘", "$", "#", "@", "/", "_", "=")  # no space follows these
-LONGEST_TOKEN = 128  # characters of the longest tokens that models have, which are runs of spaces
+LONGEST_TOKEN = 128  # characters of the longest tokens of any model, which are runs of spaces
 SHOWN_POSITIONS = 12  # in a template's label
 
 
 class Rejected(NamedTuple):
-    """A row that no prompt comes from, and why."""
+    """A row that makes no pair, and why."""
 
     row: PairRow
     reason: str
@@ -34,11 +34,11 @@ class Rejected(NamedTuple):
 class TokenPair:
     """A row as tokens: `clean` and `corrupted` ids (BOS included), texts as the model reads them, `joint` before the answer.
 
-    `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
-    `twin_positions` those of the same tokens in the corrupted text, None if its answers cannot be written after it.
-    `filled`: the positions of the filler tokens that task.align put into either prompt. `shared`: tokens that all answers and
-    foils begin with, which the prompts are read on to; `several`: whether one of them has several tokens; `scored`: tokens of
-    the longest of them that are scored, 0 where that is one by the metric.
+    `wrong` is empty if the row names no foil. `positions` are character spans of the clean text by role, `end` last;
+    `twin_positions` those of the same tokens in the corrupted text, None if the answers cannot follow it. `filled`: the
+    positions of the filler tokens that task.align put into either prompt. `shared`: number of tokens that all answers and foils
+    begin with, which are appended to the prompts; `several`: an answer or foil has several tokens; `scored`: number of scored
+    tokens of the longest of them, 0 if the metric scores only one.
     """
 
     row: PairRow
@@ -63,19 +63,19 @@ class TokenPair:
 
     @property
     def unfilled(self) -> tuple[int, ...]:
-        """The clean tokens without fillers: what makes two rows the same prompt."""
+        """The clean tokens without fillers; rows with equal ones have the same prompt."""
         return tuple(token for place, token in enumerate(self.clean) if place not in self.filled[0])
 
     @property
     def cluster(self) -> str:
-        """The row's own cluster, or its answers and foils, in whichever order: a swap of the two is no new draw."""
+        """The row's own cluster, or its answers and foils without their order, since swapping them makes no new draw."""
         return self.row.cluster or " ".join(sorted({*self.answers, *self.wrong}))
 
 
 class PromptTokenizer:
-    """A tokenizer with the options that it is used under; `longest`: tokens that the model reads at most, if that is known.
+    """A tokenizer with its options; `longest`: the largest number of tokens that the model reads, if known.
 
-    UserError for options that the tokenizer does not allow.
+    Raises UserError for options that the tokenizer does not allow.
     """
 
     def __init__(self, tokenizer: Any, options: Options, longest: int | None = None) -> None:
@@ -97,7 +97,7 @@ class PromptTokenizer:
 
     @property
     def ends_itself(self) -> bool:
-        """True if the chat template ends what the model reads in whitespace, after which an answer needs no space."""
+        """True if the chat template ends the model's input with whitespace, after which an answer needs no space."""
         return self.options.chat and self.rendered("x")[-1:].isspace()
 
     @property
@@ -105,7 +105,7 @@ class PromptTokenizer:
         return (self.tokenizer.bos_token_id,) if self.bos else ()
 
     def rendered(self, prompt: str) -> str:
-        """The text that the model reads: the prompt, inside the chat template if that is asked for, without its BOS token."""
+        """The text that the model reads: the prompt, inside the chat template if requested, without its BOS token."""
         if not self.options.chat:
             return prompt
         said = [{"role": "user", "content": prompt}]
@@ -116,11 +116,11 @@ class PromptTokenizer:
         return tuple(self.encode(text)["input_ids"])
 
     def offsets(self, text: str) -> list[Span]:
-        """Characters of every token of a text."""
+        """Character span of every token of a text."""
         return [tuple(one) for one in self.encode(text, return_offsets_mapping=True)["offset_mapping"]]
 
     def filled(self, side: alignment.PromptSide, fills: Sequence[alignment.Fill]) -> alignment.PromptSide | None:
-        """A prompt with its fillers; None if other tokens stand around them than before."""
+        """A prompt with its fillers; None if the fillers change the tokens around them."""
         token = self.tokenizer.convert_tokens_to_ids(self.filler)
         for keeps_space in (True, False):
             made = alignment.filled(side, fills, self.filler, token, keeps_space)
@@ -134,7 +134,7 @@ class PromptTokenizer:
 
 
 def read(rows: Sequence[PairRow], reader: PromptTokenizer) -> tuple[list[TokenPair], list[Rejected]]:
-    """The pairs that rows make, with their templates, and the rows that make none, in the order of the file."""
+    """(pairs with their templates, rows that make no pair), both in the order of the file."""
     pairs: list[TokenPair] = []
     rejected: list[Rejected] = []
     first: dict[tuple[int, ...], PairRow] = {}
@@ -150,7 +150,7 @@ def read(rows: Sequence[PairRow], reader: PromptTokenizer) -> tuple[list[TokenPa
 
 
 def _read(row: PairRow, reader: PromptTokenizer) -> TokenPair | str:
-    """The pair of one row, its template not yet labelled; or why there is none."""
+    """The pair of one row, without a template label yet; or why there is none."""
     wrong = row.wrong or row.corrupted_answers
     answers, wrong = (tuple(dict.fromkeys(word.removeprefix(" ") for word in words)) for words in (row.answers, wrong))
     if refused := _unfit_texts(row, (*answers, *wrong), reader):
@@ -191,7 +191,7 @@ def _read(row: PairRow, reader: PromptTokenizer) -> TokenPair | str:
 
 
 def _unfit_texts(row: PairRow, words: Sequence[str], reader: PromptTokenizer) -> str | None:
-    """Why the texts of a row make no pair; None if they may be one. None is tokenized, as a cell may hold a book."""
+    """Why the texts of a row make no pair; None if they may make one. Nothing is tokenized, since a cell may hold a book."""
     prompts = {"clean": row.clean, "corrupted": row.corrupted}
     for name, text in prompts.items():
         if reader.longest is not None and len(text) > reader.longest * LONGEST_TOKEN:
@@ -210,25 +210,25 @@ def _unfit_texts(row: PairRow, words: Sequence[str], reader: PromptTokenizer) ->
 
 
 def _unfit_prompts(sides: Sequence[tuple[int, ...]], words: Words, reader: PromptTokenizer) -> str | None:
-    """Why these two prompts, equally long, cannot be compared; None if they can."""
+    """Why these two prompts of equal length cannot be compared; None if they can."""
     if sides[0] == sides[1]:
         return "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on"
     return _too_long(len(sides[0]) + words.read_on(reader.options.metric), reader)
 
 
 def _too_long(tokens: int, reader: PromptTokenizer) -> str | None:
-    """Why a prompt of so many tokens cannot be read; None if it can."""
+    """Why a prompt of this many tokens cannot be read; None if it can."""
     if reader.longest is None or tokens <= reader.longest:
         return None
     return f"has {tokens} tokens, and the model reads at most {reader.longest}; shorten it"
 
 
 def _seam(row: PairRow, clean: str, words: Sequence[str], reader: PromptTokenizer) -> tuple[str, str]:
-    """(what the prompt ends in, what stands before the answer): a space in the one, in the other, or in neither.
+    """(end of the prompt, text before the answer): a space in one of them, or in neither.
 
-    A space that is written on either side of the seam is kept. Where none is, one is tried first, except after an opening
-    bracket, a quotation mark and the like. Of the ways that are left, the first counts under which every answer and foil is one
-    token: most tokenizers make the space a part of the word after it, and some leave it alone before digits.
+    A space that is written on either side of the seam is kept. If there is none, one is tried first, except after an opening
+    bracket, a quotation mark and the like. Of the possible ways, it takes the first in which every answer and foil is one token:
+    most tokenizers attach the space to the word after it, but some keep it separate before digits.
     """
     before, alone, none = ("", " "), (" ", ""), ("", "")
     written = clean != row.clean or any(
@@ -244,14 +244,14 @@ def _seam(row: PairRow, clean: str, words: Sequence[str], reader: PromptTokenize
 
 
 def _longest_word(text: str, joint: str, words: Sequence[str], reader: PromptTokenizer) -> float:
-    """Tokens of the longest of these words after a text; infinite if one of them changes the tokens before it."""
+    """Number of tokens of the longest of these words after a text; infinite if a word changes the tokens before it."""
     return max(len(reader.encode.continuation(text, joint, word)) or math.inf for word in words)
 
 
 def _sides(
     row: PairRow, prompts: tuple[str, str], texts: Sequence[str], reader: PromptTokenizer
 ) -> tuple[alignment.PromptSide, alignment.PromptSide] | str:
-    """Both prompts as tokens with their roles; or why a role has no place in them."""
+    """Both prompts as tokens with their roles; or why a role cannot be found in them."""
     made = []
     for spans, prompt, text in zip((row.spans, row.corrupted_spans), prompts, texts, strict=True):
         moved = _moved(spans or {}, prompt, text)
@@ -272,7 +272,7 @@ Filled = tuple[tuple[int, ...], tuple[int, ...]]
 def _aligned(
     sides: tuple[alignment.PromptSide, alignment.PromptSide], reader: PromptTokenizer
 ) -> tuple[tuple[alignment.PromptSide, alignment.PromptSide], Filled] | str:
-    """Both prompts with fillers where the options allow them, and the positions of these; or why they do not correspond."""
+    """(both prompts, with fillers if the options allow them; the fillers' positions), or why they do not correspond."""
     start, align = len(reader.start), reader.options.align
     if align is None and len(sides[0].ids) != len(sides[1].ids):
         return f"clean has {len(sides[0].ids) + start} tokens and corrupted {len(sides[1].ids) + start}; reword it"
@@ -304,21 +304,21 @@ class Words:
 
     @property
     def several(self) -> bool:
-        """Whether one of them has several tokens."""
+        """True if one of them has several tokens."""
         return any(len(ids) > 1 for ids in (*self.answers, *self.foils))
 
     @property
     def shared(self) -> int:
-        """Tokens that they all begin with; none without foils."""
+        """Number of tokens that they all begin with; 0 without foils."""
         return len(shared_beginning(self.answers, self.foils))
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest of them, without those that all begin with."""
+        """Number of tokens of the longest of them, without the shared ones."""
         return max(map(len, (*self.answers, *self.foils))) - self.shared
 
     def read_on(self, metric: Metric) -> int:
-        """How many of their tokens a model reads: those that all begin with, or under "sequence" all but the last."""
+        """How many of their tokens a model reads: the shared ones, or under "sequence" all except the last."""
         return self.shared + (self.longest - 1 if metric == "sequence" else 0)
 
 
@@ -354,7 +354,7 @@ def _positions(
     offsets = clean.offsets
     wide = [
         place for place, (start, end) in enumerate(offsets) if start < end
-    ]  # some write a space as a token of no width
+    ]  # some tokenizers give a space a token of width 0
     first = next((place for place in wide if place >= changed - len(reader.start)), wide[-1])
     return {**clean.roles, FIRST: offsets[first], END: offsets[wide[-1]]}
 
@@ -362,7 +362,7 @@ def _positions(
 def _same_tokens(
     positions: Mapping[str, Span], texts: Sequence[str], reader: PromptTokenizer
 ) -> dict[str, Span] | None:
-    """Characters, in the second text, of the tokens at the same places as these are in the first; None if one has none."""
+    """Spans in the second text of the tokens at the same indices as those of `positions` in the first; None if one is missing."""
     here, there = reader.offsets(texts[0]), reader.offsets(texts[1])
     found = {
         role: there[max(i for i, (start, end) in enumerate(here) if start < last and end > first)]
@@ -372,7 +372,7 @@ def _same_tokens(
 
 
 def _moved(spans: Mapping[str, Span], prompt: str, text: str) -> dict[str, Span] | None:
-    """The spans, which are of `prompt`, in the text that the model reads; None if the prompt is not in it."""
+    """The spans of `prompt`, moved to the text that the model reads; None if that text does not contain the prompt."""
     trimmed = prompt.strip()
     if prompt in text:
         start = text.rfind(prompt)
@@ -384,9 +384,9 @@ def _moved(spans: Mapping[str, Span], prompt: str, text: str) -> dict[str, Span]
 
 
 def templated(pairs: Sequence[TokenPair]) -> list[TokenPair]:
-    """Every pair with its template: that of its row, divided by token length where it has several, or length and changes.
+    """Every pair with its template: that of its row, split by token length if there are several, or length and changes.
 
-    Under a metric of whole answers templates are divided by the length of these too: each needs reference prompts as long.
+    Under a metric of whole answers, templates are also split by answer length, since each needs reference prompts as long.
     """
     lengths: dict[str, set[int]] = {}
     for pair in pairs:
@@ -405,7 +405,7 @@ def templated(pairs: Sequence[TokenPair]) -> list[TokenPair]:
 
 
 def _fillers(pair: TokenPair) -> str:
-    """Where either prompt is filled: prompts of one template have their words at the same positions."""
+    """Positions of fillers in either prompt; they are part of a template, whose words have equal positions in all prompts."""
     return f", filled {' and '.join(_places(own) or 'nowhere' for own in pair.filled)}" if any(pair.filled) else ""
 
 
@@ -435,10 +435,10 @@ def example(pair: TokenPair) -> Example:
 
 
 def unknown_words(pairs: Sequence[TokenPair], reader: PromptTokenizer) -> int:
-    """How many pairs hold a token that stands for whatever the tokenizer does not know."""
+    """Number of pairs that contain the tokenizer's unknown token."""
     return sum(any(map(reader.is_unknown, (*pair.clean, *pair.corrupted))) for pair in pairs)
 
 
 def spaces(pairs: Sequence[TokenPair]) -> Counter[str]:
-    """How many pairs have a space that is a part of the answer ("answer"), that ends the prompt ("prompt"), or none ("none")."""
+    """Number of pairs whose space belongs to the answer ("answer"), ends the prompt ("prompt"), or is missing ("none")."""
     return Counter("answer" if pair.joint else "prompt" if pair.texts[0].endswith(" ") else "none" for pair in pairs)

@@ -1,4 +1,4 @@
-"""Rows out of a CSV or JSONL file; every refusal names the line."""
+"""Rows from a CSV or JSONL file; every error names the line."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ TABLES = (".csv", ".tsv", ".txt")
 NO_FILE = "does not exist; give a CSV or JSONL file"
 DELIMITERS = (",", ";", "\t")
 LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")
-BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
-FORMATS = {  # what a file begins with that is no text, and what to do about it
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is skipped
+FORMATS = {  # {first bytes of a file that is not text: what to do about it}
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive; save the sheet as CSV, or unpack it",
     b"\xd0\xcf\x11\xe0": "is an old Excel workbook; save the sheet as CSV",
     b"\x1f\x8b": "is packed by gzip; unpack it",
     b"PAR1": "is Parquet; give the folder that it is in as task.dataset",
 }
-MOST_BYTES = 1 << 28  # of a file: a million long rows, where a run looks at some thousands
-SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # of Excel
+MOST_BYTES = 1 << 28  # per file, a million long rows; a run uses a few thousand
+SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # written by Excel
 
 
 def read(
     path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, Unread] | None = None
 ) -> tuple[PairRow, ...]:
-    """The rows of a file: CSV (comma, semicolon or tab, by its header) or one JSON object a line, by its ending.
+    """The rows of a file, by its suffix: CSV (comma, semicolon or tab, by its header) or one JSON object per line.
 
-    `chosen`: {our column: where the file has it}; the file's other columns are then not read. `unread` takes the rows that cannot
-    be read, by their numbers. UserError, with the line and the remedy, for whatever else cannot be read, and without
-    `unread` for such a row.
+    `chosen`: {our column: its place in the file}; other columns of the file are then not read. `unread` collects rows that
+    cannot be read, by their numbers. Raises UserError, with the line and the remedy, for anything else that cannot be read, and
+    also for such rows if `unread` is None.
     """
     text = _text(path)
     is_lines = path.suffix.lower() in LINES or (
@@ -120,7 +120,7 @@ def _text(path: Path) -> str:
 
 
 def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[tuple[int, dict[str, str] | RowError]]:
-    """(line, {column: cell}, or why there are none) of every line of a CSV file that is not blank."""
+    """(line, {column: cell} or an error) of every line of a CSV file that is not blank."""
     csv.field_size_limit(sys.maxsize)
     lines = _delimited(text, path)
     first, header = next(lines, (1, None))
@@ -148,7 +148,7 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
 
 
 def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line on which it begins, cells) of every record that is not blank."""
+    """(first line, cells) of every record that is not blank."""
     header = next(line for line in io.StringIO(text) if line.strip())
     if SEPARATOR_LINE.fullmatch(header):
         raise UserError(f"{path}, line 1: {header.strip()} is a line of Excel's own; take it away")
@@ -170,7 +170,7 @@ def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
-    """(line, object, or why there is none) of every line of a JSONL file that is not blank."""
+    """(line, object or an error) of every line of a JSONL file that is not blank."""
     for line, written in enumerate(text.split("\n"), 1):
         if not written.strip():
             continue

@@ -1,4 +1,4 @@
-"""Row: one prompt pair as a file, a data set or a Python list has it, checked without a tokenizer."""
+"""Row: one prompt pair as it stands in a file, a data set or a Python list, checked without a tokenizer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from results_io import UserError
 REQUIRED = ("clean", "corrupted", "answer")
 OPTIONAL = ("wrong", "corrupted_answer", "template", "cluster", "split", "roles", "corrupted_roles")
 ROLE_COLUMN = "role."  # role.subject holds the span of the role "subject"
-CORRUPTED_ROLE_COLUMN = "corrupted_role."  # the same of the corrupted prompt
-SEPARATOR = "|"  # between the answers of a CSV cell that is no JSON list
+CORRUPTED_ROLE_COLUMN = "corrupted_role."  # the same for the corrupted prompt
+SEPARATOR = "|"  # between the answers in a CSV cell that is not a JSON list
 SPLITS = ("discovery", "evaluation", "held_out", "reference")
 RESERVED = ("end", "changed", "changed_first")  # roles that every row has
 ROLE_NAME = re.compile(r"[^\W\d]\w*")
@@ -27,14 +27,14 @@ REMEDY = {
     "corrupted": "patching compares two runs, so give each row a second prompt whose answer is another",
     "answer": "the word that continues the clean prompt",
 }
-COUNTED = 20  # times that a part of a prompt is looked for
-SHOWN = 80  # characters of a value in an error: a cell may hold a book
+COUNTED = 20  # occurrences of a part of a prompt are counted up to this number
+SHOWN = 80  # characters of a value shown in an error, since a cell may hold a book
 
 Span = tuple[int, int]
 
 
 class RowError(UserError):
-    """A row that cannot be read: `where` says which ("mine.csv, line 3"), `reason` why and what to do."""
+    """A row that cannot be read: `where` names it ("mine.csv, line 3"), `reason` says why and what to do."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -42,7 +42,7 @@ class RowError(UserError):
 
 
 class Unread(NamedTuple):
-    """A row that cannot be read: the line on which it begins (None: it has none), and why."""
+    """A row that cannot be read: its first line (None: it has no line), and why."""
 
     line: int | None
     reason: str
@@ -50,11 +50,11 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True)
 class PairRow:
-    """One pair. `number` counts rows from 1, `line` is where it begins in its file (the number, where there are no lines).
+    """One pair. `number` counts rows from 1; `line` is its first line in the file (the number, if there are no lines).
 
-    `answers`, `wrong` and `corrupted_answers` are words as written, a leading space included; the last two may be empty.
-    `spans` are half-open character ranges of the clean prompt by role, `corrupted_spans` those of the corrupted one for some of
-    these roles. None: the file does not say.
+    `answers`, `wrong` and `corrupted_answers` are words as written, with a leading space if there is one; the last two may be
+    empty. `spans` are half-open character ranges of the clean prompt by role, `corrupted_spans` those of the corrupted prompt
+    for some of these roles. None means that the file does not say.
     """
 
     number: int
@@ -72,19 +72,19 @@ class PairRow:
 
     @property
     def content(self) -> dict[str, Any]:
-        """All but the line, which depends on how the same rows are written down, and spans of the corrupted prompt only if there
-        are some, so that rows without them keep the digest that they had before there were any."""
+        """All fields except the line, which depends on the file's format. Spans of the corrupted prompt are included only if
+        there are any, so that rows without them keep the digest of earlier versions."""
         absent = ("line", *(["corrupted_spans"] if self.corrupted_spans is None else []))
         return {name: value for name, value in asdict(self).items() if name not in absent}
 
 
 def sha256(rows: Sequence[PairRow]) -> str:
-    """Identity of the rows and their order: the same for the same rows as CSV, as JSONL and in memory."""
+    """Digest of the rows and their order, the same for equal rows from CSV, from JSONL and in memory."""
     return results_io.sha256([row.content for row in rows])
 
 
 def require_columns(names: Sequence[str], where: str) -> None:
-    """UserError for a column that is missing, unknown or there twice."""
+    """Raises UserError for a column that is missing, unknown or repeated."""
     known = [*REQUIRED, *OPTIONAL]
     for name in REQUIRED:
         if name not in names:
@@ -106,13 +106,13 @@ def require_columns(names: Sequence[str], where: str) -> None:
 
 
 def first_twice(names: Iterable[str]) -> str | None:
-    """The first of the names that stands there more than once, or None."""
+    """The first name that occurs more than once, or None."""
     counts = Counter(names := list(names))
     return next((name for name in names if counts[name] > 1), None)
 
 
 def _lacks(name: str, names: Sequence[str], where: str) -> str:
-    """What to do about a column that is missing."""
+    """The error text for a missing column, with what to do about it."""
     there = textwrap.shorten(", ".join(names), SHOWN, placeholder=" ...") or "none"
     near = next((one for one in names if one.strip().lower() == name), None)
     if near is not None:
@@ -125,7 +125,7 @@ def _lacks(name: str, names: Sequence[str], where: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as an error names it: as Python writes it, shortened."""
+    """A value for an error message: its Python representation, shortened."""
     try:
         text = repr(value[: SHOWN + 1] if isinstance(value, str) else value)
     except (ValueError, RecursionError):
@@ -134,12 +134,12 @@ def shown(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """A name as an error has it without quotation marks."""
+    """A name for an error message, shortened and without quotation marks."""
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def is_empty(value: Any) -> bool:
-    """True of a cell without a value: none, an empty text, or what pandas has for one that is missing (NaN, NA)."""
+    """True for a cell without a value: None, an empty text, or a missing value of pandas (NaN, NA)."""
     if value is None or isinstance(value, str):
         return not value
     return (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
@@ -150,9 +150,9 @@ def is_role(column: str) -> bool:
 
 
 def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text: bool) -> PairRow:
-    """The row of one line's cells. RowError for a cell that is empty where it must not be, or of the wrong kind.
+    """The row from one line's cells. Raises RowError for a required cell that is empty, or a cell of the wrong type.
 
-    `text`: the cells are those of a CSV file, where lists and objects are written in JSON and an empty cell is none.
+    `text`: the cells come from a CSV file, in which lists and objects are written as JSON and an empty cell is no value.
     """
     clean, corrupted = (_prompt(cells.get(name), name, where) for name in ("clean", "corrupted"))
     answers = _words(cells.get("answer"), "answer", where, text)
@@ -176,7 +176,7 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
 
 
 def require_alike(rows: Sequence[PairRow], where: str) -> None:
-    """UserError if some rows say their split, or name roles, and others do not: half a choice would be a guess."""
+    """Raises UserError if only some rows give their split, or only some name roles, since the rest would be a guess."""
     if not rows:
         raise UserError(f"{where} has no rows; write one prompt pair a line")
     first = rows[0]
@@ -221,7 +221,7 @@ def _label(value: Any, name: str, where: str) -> str | None:
 
 
 def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
-    """The answers of a cell; in a CSV file a list as JSON or Python writes it, or words with SEPARATOR between them."""
+    """The answers in a cell; in a CSV file a list in JSON or Python notation, or words separated by SEPARATOR."""
     if is_empty(value):
         return ()
     if text:
@@ -239,7 +239,7 @@ def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
 
 
 def _as_text(value: str | int, name: str, where: str) -> str:
-    """RowError for a number with more digits than any has that is meant as a word; Python writes none of thousands."""
+    """`value` as text. Raises RowError for an integer with too many digits to be meant as a word."""
     if isinstance(value, int) and abs(value) >= 10**results_io.MOST_DIGITS:
         raise RowError(
             where,
@@ -249,7 +249,7 @@ def _as_text(value: str | int, name: str, where: str) -> str:
 
 
 def _list_in(cell: str) -> list[Any] | None:
-    """The list that a cell holds, as JSON or as Python writes it (and pandas with it); None if it holds none."""
+    """The list in a cell, in JSON or Python notation (as pandas writes it); None if it is not a list."""
     if not cell.lstrip().startswith("["):
         return None
     for read in (json.loads, ast.literal_eval):
@@ -276,7 +276,7 @@ def _spans(cells: Mapping[str, Any], clean: str, where: str, text: bool) -> dict
 def _corrupted_spans(
     cells: Mapping[str, Any], corrupted: str, spans: Mapping[str, Span], where: str, text: bool
 ) -> dict[str, Span] | None:
-    """The same of the corrupted prompt, from `corrupted_roles` and `corrupted_role.NAME`: for roles of the clean one alone."""
+    """`_spans` of the corrupted prompt, from `corrupted_roles` and `corrupted_role.NAME`, only for roles of the clean prompt."""
     places = _places(cells, "corrupted_roles", CORRUPTED_ROLE_COLUMN, where, text)
     for role in places:
         if role not in spans:
@@ -288,7 +288,7 @@ def _corrupted_spans(
 
 
 def _places(cells: Mapping[str, Any], column: str, prefix: str, where: str, text: bool) -> dict[str, Any]:
-    """Where each role stands as a row says it, in one column of that name or in columns that begin with the prefix."""
+    """The place of each role as the row gives it, in one column `column` or in columns that begin with `prefix`."""
     given = cells.get(column)
     if text and isinstance(given, str) and given:
         try:
@@ -341,7 +341,7 @@ def _span(role: str, place: Any, prompt: str, side: str, where: str) -> Span:
 
 
 def _occurrences(part: str, text: str) -> int:
-    """How often `part` stands in `text`, overlaps counted, up to COUNTED: each takes a look at the rest of the text."""
+    """How often `part` occurs in `text`, with overlaps, up to COUNTED, because each occurrence takes another search."""
     count, place = 0, text.find(part)
     while place >= 0 and count < COUNTED:
         count, place = count + 1, text.find(part, place + 1)
@@ -349,8 +349,8 @@ def _occurrences(part: str, text: str) -> int:
 
 
 def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[PairRow, ...]:
-    """The rows of records in memory, with the keys of a JSONL file. UserError as `circuits.tasks.file.reading.read`."""
-    if hasattr(records, "columns") and hasattr(records, "to_dict"):  # a table of pandas
+    """The rows of records in memory, with the keys of a JSONL file. Raises as `circuits.tasks.file.reading.read`."""
+    if hasattr(records, "columns") and hasattr(records, "to_dict"):  # a pandas DataFrame
         records = records.to_dict("records")  # pyright: ignore[reportAttributeAccessIssue]
     if not isinstance(records, Iterable) or isinstance(records, Mapping | str | bytes):
         raise UserError(f"{where} are a {type(records).__name__}; give a list of mappings, or a table of pandas")

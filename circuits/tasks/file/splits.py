@@ -1,7 +1,7 @@
-"""Which pairs find the circuit, which judge it, and which give the means: sized so that no split is empty where rows are few.
+"""Splits of the pairs: which find the circuit, which judge it, and which give the means; sized so that few rows fill all splits.
 
-Pairs come in order of a hash of their text, so the order of the rows does not matter. Every template first gives what its
-means need and its share of discovery rows; what is left is scored.
+Pairs are sorted by a hash of their text, so the order of the rows does not matter. Every template first gives the rows that its
+means need and its share of discovery rows; the rest is scored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from circuits.tasks.file.pairs import Rejected, TokenPair, example
 from circuits.tasks.file.rows import SPLITS, shown
 
 SCORED = ("evaluation", "held_out")
-NEEDED = ("discovery", *SCORED)  # of which none may be empty
+NEEDED = ("discovery", *SCORED)  # none of these may be empty
 
-Dealing = dict[str, list[TokenPair]]  # split -> its pairs
+Dealing = dict[str, list[TokenPair]]  # {split: its pairs}
 
 
 @dataclass(frozen=True)
 class Dealt:
-    """The examples of every split, the pairs that could not be placed, and how many reference prompts are corrupted twins."""
+    """The examples of every split, the pairs that could not be placed, and the number of corrupted twins among the reference
+    prompts."""
 
     examples: Mapping[str, tuple[Example, ...]]
     rejected: tuple[Rejected, ...]
@@ -32,11 +33,11 @@ class Dealt:
 
 
 def deal(pairs: Sequence[TokenPair], shares: Mapping[str, float]) -> Dealt:
-    """Deal pairs to the splits that their rows name, or by `shares`.
+    """Assign pairs to the splits that their rows name, or by `shares`.
 
-    Reference prompts of a template are the clean prompts of its reference rows. Where these are fewer than the
+    Reference prompts of a template are the clean prompts of its reference rows. If these are fewer than the
     MINIMUM_REFERENCE_PROMPTS that a mean needs, the corrupted twins of these rows and of the discovery rows are added. A
-    template that does not reach the minimum even so, or has no row left to score, is rejected as a whole.
+    template that still does not reach the minimum, or has no row left to score, is rejected as a whole.
     """
     by_template: dict[str, list[TokenPair]] = {}
     for pair in sorted(pairs, key=_hash):
@@ -75,7 +76,7 @@ def too_few(template: str, rows: int) -> str:
 
 
 def too_few_named(template: str, rows: int, reference: int) -> str:
-    """The same of rows that name their splits, of which enough may be there under another name."""
+    """`too_few` for rows that name their splits, since enough of them may exist in other splits."""
     those = "the only row" if rows == 1 else f"one of {rows} rows"
     return (
         f"is {those} of template {shown(template)}, whose rows of split reference give {reference} of the "
@@ -94,9 +95,9 @@ def _as_named(own: Sequence[TokenPair]) -> Dealing:
 def _reserved(
     own: Sequence[TokenPair], shares: Mapping[str, float], clean: frozenset
 ) -> tuple[Dealing, list[TokenPair]]:
-    """(reference and discovery rows of one template, the rows that are left to score).
+    """(reference and discovery rows of one template, the remaining rows, which are scored).
 
-    Reference rows are those of its share, and more until there are as many reference prompts as a mean needs.
+    Reference rows are its share, and more if needed until there are as many reference prompts as a mean needs.
     """
     discovery = max(1, round(shares["discovery"] * len(own)))
     for reference in range(round(shares["reference"] * len(own)), len(own)):
@@ -109,7 +110,7 @@ def _reserved(
 
 
 def reference_prompts(placed: Dealing, clean: frozenset) -> list[Example]:
-    """The clean prompts of the reference rows; if these are too few, also corrupted twins, none of which is a scored prompt."""
+    """The clean prompts of the reference rows; if these are too few, also corrupted twins that are not scored prompts."""
     found = [example(pair) for pair in placed["reference"]]
     if len(found) >= MINIMUM_REFERENCE_PROMPTS:
         return found
@@ -123,14 +124,14 @@ def reference_prompts(placed: Dealing, clean: frozenset) -> list[Example]:
 
 
 def _twin(pair: TokenPair) -> Example:
-    """The corrupted prompt as a reference prompt: only the activations of its run are read, never its answer."""
-    assert pair.twin_positions is not None  # asked before
+    """The corrupted prompt as a reference prompt, of which only activations are read, never the answer."""
+    assert pair.twin_positions is not None  # checked before
     own = example(pair)
     return replace(own, clean=own.corrupted, positions=dict(pair.twin_positions))
 
 
 def _score(rest: Iterable[TokenPair], dealt: Dealing, shares: Mapping[str, float]) -> None:
-    """Deal what is left to the scored splits, each pair to the one that is furthest below its share."""
+    """Assign the remaining pairs to the scored splits, each to the split that is furthest below its share."""
     pairs = sorted(rest, key=_hash)
     total = sum(shares[name] for name in SCORED)
     for pair in pairs:
@@ -139,5 +140,5 @@ def _score(rest: Iterable[TokenPair], dealt: Dealing, shares: Mapping[str, float
 
 
 def _in_turn(references: Sequence[Sequence[Example]]) -> list[Example]:
-    """One of each template after the other, so that a run with few reference prompts has some of all."""
+    """Interleave the templates, so that a run with few reference prompts has some of each template."""
     return [one for turn in itertools.zip_longest(*references) for one in turn if one is not None]

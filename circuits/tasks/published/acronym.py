@@ -1,9 +1,8 @@
 """Acronyms: "The Federal Joint Transport (FJ" -> T.
 
 After García-Carrasco, Maté and Trujillo, AISTATS 2024: three capitalized words and an acronym in brackets whose third
-letter is next. The words are our own. Only letters that the tokenizer keeps apart can be asked for: the three
-letters of an acronym must be three tokens ("CEO" is not), and all of them differ, so that no letter of the
-bracket is the answer again.
+letter is next. The words are our own. The tokenizer must keep the letters apart: the three letters of an acronym must be
+three tokens ("CEO" is not). All letters differ, so that no letter in the bracket is also the answer.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ FRAMES = {
     "report": "According to a report by the {w1} {w2} {w3} ({l1}{l2}",
     "joined": "Last year she joined the {w1} {w2} {w3} ({l1}{l2}",
 }
-# The larger grammar: when, and who does what with the organization.
+# The larger grammar: a time, and who does what with the organization.
 TIMES = {
     "year": "Last year ",
     "march": "In March ",
@@ -79,8 +78,8 @@ WORDS = tuple(
     Zone Zoo Zero Zealand Zurich""".split()
 )
 FEWEST_WORDS = 40
-FEWEST_LETTERS = 5  # that can follow a pair: the answer and at least four foils
-FEWEST_ACRONYMS = 200  # the sampling units
+FEWEST_LETTERS = 5  # letters that can follow a pair: the answer and at least four foils
+FEWEST_ACRONYMS = 200  # acronyms are the sampling units
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ class Prompts:
         )
 
     def draw_other_letters(self, rng: random.Random, acronym: str) -> dict[int, str]:
-        """Return the initials that the corruption changes, by the number of the word; none stands in the acronym."""
+        """Return the initials that the corruption changes, by the number of the word; none occurs in the acronym."""
         third = [letter for letter in self.letters[acronym[:2]] if letter not in acronym and letter in self.words]
         last = rng.choice(third)
         if self.corruption == "third_word":
@@ -126,7 +125,7 @@ class Prompts:
 
 
 def by_initial(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the words of each initial that has one."""
+    """Return the words by initial."""
     words = tuple(words)
     groups = {letter: tuple(word for word in words if word[0] == letter) for letter in string.ascii_uppercase}
     return {letter: group for letter, group in groups.items() if group}
@@ -135,7 +134,7 @@ def by_initial(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def third_letters(vocabulary: Vocabulary) -> dict[str, tuple[str, ...]]:
     """Return, for each pair of capitals that is two tokens after a bracket, the capitals that are a third token.
 
-    Pairs of one letter twice are left out, and so are third letters that stand in the pair.
+    Pairs of the same letter are left out, and so are third letters that occur in the pair.
     """
     found = {}
     for first in vocabulary.continuations("The (", string.ascii_uppercase):
@@ -146,7 +145,7 @@ def third_letters(vocabulary: Vocabulary) -> dict[str, tuple[str, ...]]:
 
 
 def usable_acronyms(words: Iterable[str], letters: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return every acronym whose letters have words and after whose first two letters FEWEST_LETTERS can follow."""
+    """Return every acronym whose letters have words and whose first two letters at least FEWEST_LETTERS can follow."""
     initials = set(words)
     acronyms = []
     for pair, third in letters.items():
@@ -157,7 +156,7 @@ def usable_acronyms(words: Iterable[str], letters: Mapping[str, tuple[str, ...]]
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words and letters that tokenize as needed; UserError if too few do."""
+    """Return the task in the words and letters that tokenize as needed. Raises UserError if too few do."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
     words = by_initial(vocabulary.require(f"words of task {NAME}", WORDS, FEWEST_WORDS))
     letters = third_letters(vocabulary)

@@ -1,16 +1,16 @@
 """Copy suppression: "The list named red, blue, green and" -> another colour, none of those listed.
 
-After McDougall et al. 2023 (arXiv 2310.04625): where earlier components predict a token that the context holds
-already, heads 10.7 and 11.10 attend to it and write against it. In a list of colours the earlier components predict
-colours, the listed ones included, which a model that copies would repeat.
+After McDougall et al. 2023 (arXiv 2310.04625): if earlier components predict a token that is already in the context, heads
+10.7 and 11.10 attend to it and write against it. In a list of colours, earlier components predict colours, among them the
+listed ones, which a copying model would repeat.
 
-What is measured. `wrong` is one listed word, `answers` one word of the same kind that is not listed, so
+`wrong` is one listed word, `answers` one word of the same kind that is not listed, so
     answer - wrong = logit(unlisted word) - logit(listed word)
-in the clean prompt. Both words are drawn alike, so what a word is worth by itself cancels over prompts and only
-the effect of standing in the context is left:
+in the clean prompt. Both words are drawn in the same way, so a word's own logit cancels over prompts, and only the effect of
+occurring in the context is left:
 - positive: the model suppresses the listed word more than it copies it;
 - negative: it copies more than it suppresses;
-- a suppressing head raises it, so knocking such a head out LOWERS it, and knocking out a copying head raises it.
+- a suppressing head raises the difference, so knocking it out LOWERS the difference; knocking out a copying head raises it.
 Under the default corruption neither word is listed and the expected difference is zero.
 """
 
@@ -85,7 +85,7 @@ class Prompts:
     frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; the listed word stands in each of the frame's slots equally often."""
+        """Return one prompt pair; the listed word occurs in each of the frame's slots equally often."""
         frame, kind = rng.choice(tuple(self.frames)), rng.choice(tuple(self.kinds))
         slots = SLOT.findall(self.frames[frame])
         slot = rng.choice(slots)
@@ -99,7 +99,7 @@ class Prompts:
             corrupted=corrupted,
             answers=(answer,),
             wrong=(words[slot],),
-            template=f"{frame}/{slot}",  # the slot belongs to it: positions are those of the template
+            template=f"{frame}/{slot}",  # the slot is part of the template, since it determines the positions
             cluster=" ".join(sorted((answer, words[slot]))),
             positions={"listed": spans[slot], "end": last_word(clean)},
             factors={"kind": kind},
@@ -107,12 +107,12 @@ class Prompts:
 
 
 def labels(frames: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the templates of these frames: each with the listed word in every one of its slots."""
+    """Return the templates of these frames, one for each slot of the listed word."""
     return tuple(f"{frame}/{slot}" for frame, text in frames.items() for slot in SLOT.findall(text))
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few kinds of words remain."""
+    """Return the task in the words that are one token each. Raises UserError if too few kinds of words remain."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
     whole = {kind: vocabulary.single(listed.split()) for kind, listed in KINDS.items()}
     kinds = {kind: listed for kind, listed in whole.items() if len(listed) >= FEWEST_OF_A_KIND}

@@ -8,7 +8,7 @@ from results_io import UserError
 
 
 def choose(task: str, corruption: str | None, known: Mapping[str, str]) -> str:
-    """Return the corruption of this name, the first of `known` where none is named; UserError if it is unknown."""
+    """Return the corruption of this name, or the first of `known` if it is None. Raises UserError if it is unknown."""
     if corruption is None:
         return next(iter(known))
     if corruption not in known:

@@ -3,7 +3,7 @@
 After Heimersheim and Janiak 2023, "A circuit for Python docstrings in a 4-layer attention-only transformer". The
 definition lists three arguments (a_def, b_def, c_def), the docstring documents two of them (a_doc, b_doc) with random
 words and ends at the third ":param"; the answer is the third argument. Foils are the two other arguments and the
-names that only the corrupted prompt holds.
+names that occur only in the corrupted prompt.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ class Prompts:
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     prompts = Prompts(
         functions=vocabulary.require(f"function names of task {NAME}", FUNCTIONS, FEWEST_FUNCTIONS),

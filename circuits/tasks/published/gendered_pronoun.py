@@ -1,7 +1,7 @@
 """Gendered pronoun: "So Mary is a really kind neighbor, isn't" -> she.
 
-After Mathwin and Corlouer 2023, a hackathon report that was never published: its circuit is a hypothesis. The tag question
-asks for the subject's pronoun, whose gender only the name tells.
+After Mathwin and Corlouer 2023, an unpublished hackathon report, so its circuit is a hypothesis. The tag question asks for the
+subject's pronoun, whose gender only the name reveals.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FRAMES = {
     "will_be": "One day {name} {will} be a really {adjective} {role}, won't",
     "sounds_like": "Honestly, {name} {does} sound like a very {adjective} {role}, doesn't",
 }
-VERBS = ("is", "was", "has", "will", "does")  # one stands in each frame
+VERBS = ("is", "was", "has", "will", "does")  # each frame has one
 # The larger grammar: an opening, then a statement with its tag question.
 OPENINGS = {
     "clearly": "Clearly, {name} ",
@@ -47,7 +47,7 @@ STATEMENTS = {
 }
 MORE = extended(FRAMES, crossed(OPENINGS, STATEMENTS))
 NAMES = {"male": words.MALE_NAMES, "female": words.FEMALE_NAMES}
-# Words that fit men and women alike; those that lean to one are left out (nurse, handsome).
+# Words for men and women alike; words that suggest one gender are left out (nurse, handsome).
 ADJECTIVES = tuple(
     "good great nice kind smart clever funny gentle loyal honest brave calm patient quiet careful talented generous "
     "friendly creative thoughtful reliable famous popular skilled happy polite decent modest cheerful wonderful "
@@ -71,7 +71,7 @@ class Prompts:
     frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; both genders are drawn evenly."""
+        """Return one prompt pair; both genders are equally frequent."""
         template = rng.choice(tuple(self.frames))
         gender, other = rng.sample(GENDERS, 2)
         surface = {verb: verb for verb in VERBS}
@@ -96,7 +96,10 @@ class Prompts:
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     pronouns = tuple(SUBJECT_PRONOUN.values())
     vocabulary.require(f"pronouns of task {NAME}", pronouns, len(pronouns))

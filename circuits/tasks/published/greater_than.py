@@ -3,9 +3,9 @@
 Task and corruption after Hanna, Liu and Variengien 2023 (arXiv 2305.00586): 120 nouns for events, centuries 11 to
 17, start years 02 to 98, corrupted start year 01. The sentences are our own.
 
-The tokenizer decides which years can be asked about. A start year is used if it is its century and one more token
-("1732" is " 17" and "32"). An end year counts as an answer or as a foil by the same rule, century by century: GPT-2
-writes 1280 as one token, so "80" never follows " 12" in any text that it has read.
+The tokenizer determines which years can be used. A start year is used if it consists of its century and one more token
+("1732" is " 17" and "32"). An end year counts as an answer or as a foil by the same rule, for each century: GPT-2 writes 1280
+as one token, so "80" never follows " 12" in its training text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FRAMES = {
     "took_place": "The {event} took place between the year {century}{year} and the year {end}",
     "people_recall": "People recall that the {event} lasted from {century}{year} to {end}",
 }
-# The larger grammar: who is spoken of, and between which years.
+# The larger grammar: a subject, and a phrase with the two years.
 OPENINGS = {
     "the": "The {event} ",
     "long": "The long {event} ",
@@ -63,7 +63,7 @@ TWO_DIGITS = tuple(f"{year:02d}" for year in range(100))
 FIRST_YEAR, LAST_YEAR = "02", "98"
 CORRUPTED_YEAR = "01"
 FEWEST_EVENTS = 10
-FEWEST_STARTS = 60  # the sampling units
+FEWEST_STARTS = 60  # start years are the sampling units
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Prompts:
     frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; the start is drawn evenly from all (century, year) that are two tokens."""
+        """Return one prompt pair; the start is drawn uniformly from all (century, year) that are two tokens."""
         template, event = rng.choice(tuple(self.frames)), rng.choice(self.events)
         century, year = rng.choice(self.starts)
         slots = {"event": event, "century": century, "year": year, "end": century}
@@ -98,7 +98,7 @@ class Prompts:
 def writable_years(vocabulary: Vocabulary) -> dict[str, tuple[str, ...]]:
     """Return, for each century that is one token, the years 00 to 99 that are one more token after it.
 
-    Centuries whose year 01 is not so written are left out: their prompts could not be corrupted.
+    Centuries whose year 01 is not written in this way are left out, since their prompts could not be corrupted.
     """
     years = {century: vocabulary.continuations(f"The year {century}", TWO_DIGITS) for century in CENTURIES}
     whole = vocabulary.single(CENTURIES)
@@ -116,7 +116,7 @@ def start_years(years: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, str], 
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words and years that tokenize as needed; UserError if too few do."""
+    """Return the task in the words and years that tokenize as needed. Raises UserError if too few do."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
     years = writable_years(vocabulary)
     starts = start_years(years)

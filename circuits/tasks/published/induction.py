@@ -1,7 +1,7 @@
 """Induction on repeated random words: "Words: w1 ... wk w1 ... wj" -> w(j+1).
 
-After Olsson et al. 2022 (arXiv 2209.11895). The list is read once in full and begun a second time. Its length k and
-the number j of repeated words depend on the template, so the answer stands at no fixed place or distance.
+After Olsson et al. 2022 (arXiv 2209.11895). The list occurs once in full and begins a second time. Its length k and the
+number j of repeated words depend on the template, so the answer has no fixed place or distance.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class Prompts:
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     prompts = Prompts(vocabulary.require(f"words of task {NAME}", words.NOUNS, FEWEST_WORDS), corruption, LAYOUTS)
     return Task(

@@ -126,7 +126,10 @@ def labels(frames: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     prompts = Prompts(
         names=vocabulary.require(f"names of task {NAME}", words.NAMES, FEWEST_NAMES),
@@ -140,7 +143,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         title="Indirect object identification",
         sample=prompts,
         roles=("io", "s1", "s1_plus_1", "s2", "end"),
-        # Neither induction, whose heads the published circuit holds, nor copy suppression and acronym, with which it
+        # Neither induction, whose heads are in the published circuit, nor copy suppression and acronym, with which it
         # shares its negative and its positive movers.
         companions=("greater_than", "subject_verb_agreement", "gendered_pronoun", "docstring"),
         bos=True,  # see circuits.tasks.published

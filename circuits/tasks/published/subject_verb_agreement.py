@@ -1,8 +1,8 @@
 """Subject-verb agreement across an attractor: "The keys near the cabinet" -> are.
 
-The design is that of Linzen et al. 2016 (arXiv 1611.01368): another noun, of the same or the other number, stands
-between subject and verb. GPT-2's circuit: Africa 2025 (arXiv 2506.22105). Only nouns are used whose singular and
-plural are one token each.
+The design is that of Linzen et al. 2016 (arXiv 1611.01368): another noun, of the same or the other number, stands between
+subject and verb. GPT-2's circuit is from Africa 2025 (arXiv 2506.22105). Only nouns whose singular and plural are one token
+each are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FRAMES = {
     "relative_clause": "The {subject} that the {attractor} {clause_verb}",
     "they_knew": "They all knew that the {subject} {preposition} the {attractor}",
 }
-# The larger grammar: what leads up to the subject, and what stands between it and the verb.
+# The larger grammar: an opening before the subject, and a phrase between subject and verb.
 OPENINGS = {
     "the": "The {subject} ",
     "adjective": "The {adjective} {subject} ",
@@ -91,7 +91,7 @@ class Prompts:
     frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; the numbers of subject and attractor are independent and even."""
+        """Return one prompt pair; the numbers of subject and attractor are independent, singular and plural equally frequent."""
         template = rng.choice(tuple(self.frames))
         subject, attractor, unrelated = rng.sample(self.nouns, 3)
         number, attractor_number = rng.choice(NUMBERS), rng.choice(NUMBERS)
@@ -126,7 +126,10 @@ def single_pairs(vocabulary: Vocabulary, pairs: list[tuple[str, str]]) -> tuple[
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     verbs = VERBS["singular"] + VERBS["plural"]
     vocabulary.require(f"verbs of task {NAME}", verbs, len(verbs))

@@ -1,9 +1,9 @@
 """Successor: "Then Mary wrote down Monday, Tuesday, Wednesday," -> Thursday, not what follows in the corrupted list.
 
-What comes next in an ordered list of days, months, number words or letters. Successor heads: Gould et al. 2023, arXiv
-2312.09230. GPT-2's circuit, and the heads that it shares with greater-than's: Lan, Torr and Barez 2024, arXiv 2311.04131. The
-sentences are our own. Every tokenizer for English keeps these words whole, so it stands in for greater_than,
-whose years Llama-3 and Qwen write digit by digit.
+The answer is the next word in an ordered list of days, months, number words or letters. Successor heads: Gould et al. 2023,
+arXiv 2312.09230. GPT-2's circuit, and the heads it shares with that of greater-than: Lan, Torr and Barez 2024, arXiv
+2311.04131. The sentences are our own. Every tokenizer for English keeps these words whole, so this task stands in for
+greater_than, whose years Llama-3 and Qwen do not split into two and two digits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FRAMES = {
     "in_order": "So {name} said them in order: {first}, {second}, {third}{end}",
     "list_read": "The list that {name} read began with {first}, {second}, {third}{end}",
 }
-# The larger grammar: who is spoken of, and how the list is introduced.
+# The larger grammar: a subject, and an introduction of the list.
 OPENINGS = {
     "then": "Then {name} ",
     "so": "So {name} ",
@@ -53,21 +53,21 @@ ORDERS = {
     "ordinals": "first second third fourth fifth sixth seventh eighth ninth tenth",
     "letters": "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z",
 }
-LISTED = 3  # words that are read before the one that is asked for
-FEWEST_STARTS = 10  # the sampling units
+LISTED = 3  # words in the list before the answer
+FEWEST_STARTS = 10  # starting points are the sampling units
 FEWEST_NAMES = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Prompts:
-    """Draws prompt pairs: `starts` are (order, its words from some place on: those read and the one that follows)."""
+    """Draws prompt pairs: `starts` are (order, words of that order from some place on: the listed ones and the answer)."""
 
     starts: tuple[tuple[str, tuple[str, ...]], ...]
     names: tuple[str, ...]
     frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; the corrupted list begins elsewhere in the same order and asks for another word."""
+        """Return one prompt pair; the corrupted list begins elsewhere in the same order and has another answer."""
         template, name = rng.choice(tuple(self.frames)), rng.choice(self.names)
         order, listed = rng.choice(self.starts)
         others = [other for own, other in self.starts if own == order and other != listed]
@@ -91,7 +91,7 @@ def _slots(listed: tuple[str, ...]) -> dict[str, str]:
 
 
 def starts_of(vocabulary: Vocabulary) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Every place in an order from which four words follow that are one token each, in orders that have two such places."""
+    """Every place in an order from which on four words are one token each; only orders with at least two such places."""
     found = []
     for order, listed in ORDERS.items():
         every = listed.split()
@@ -103,7 +103,10 @@ def starts_of(vocabulary: Vocabulary) -> tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
-    """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
+    """Return the task in the words that are one token each.
+
+    Raises UserError if too few words are one token, or if the corruption is unknown.
+    """
     corruption = choose(NAME, corruption, CORRUPTIONS)
     starts = starts_of(vocabulary)
     possible = sum(len(listed.split()) - LISTED for listed in ORDERS.values())

@@ -1,4 +1,4 @@
-"""Which words and years a model's tokenizer keeps whole, so that every prompt of a template has one length."""
+"""The words and years that a model's tokenizer keeps whole, so that all prompts of a template have one length."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from results_io import UserError
 
-CARRIER = "The"  # a text to continue: some tokenizers treat the first word of a text as if a space preceded it
+CARRIER = "The"  # a text before tested words, because some tokenizers treat the first word as if a space preceded it
 
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """A Hugging Face tokenizer, asked about words; answers about single words are kept."""
+    """Questions to a Hugging Face tokenizer about words; results about single words are cached."""
 
     tokenizer: Any
     _whole: dict[str, bool] = field(default_factory=dict, repr=False)
@@ -23,7 +23,7 @@ class Vocabulary:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def continuations(self, text: str, endings: Iterable[str]) -> tuple[str, ...]:
-        """The members of `endings`, in order, that add exactly one known token to `text` and leave its own tokens alone.
+        """The members of `endings`, in order, that add exactly one known token to `text` and do not change its own tokens.
 
         An ending e is kept if ids(text + e) = ids(text) + [one id] and that id is not the unknown token's.
         """
@@ -40,7 +40,7 @@ class Vocabulary:
         )
 
     def single(self, words: Iterable[str]) -> tuple[str, ...]:
-        """The members of `words`, in order, that are one known token when a space precedes them."""
+        """The members of `words`, in order, that are one known token after a space."""
         words = list(words)
         new = [" " + word for word in dict.fromkeys(words) if word not in self._whole]
         kept = set(self.continuations(CARRIER, new))
@@ -48,14 +48,14 @@ class Vocabulary:
         return tuple(word for word in words if self._whole[word])
 
     def require(self, kind: str, words: Sequence[str], at_least: int) -> tuple[str, ...]:
-        """`single(words)`; UserError if fewer than `at_least` remain. `kind` says what they are: "names of task ioi"."""
+        """`single(words)`. Raises UserError if fewer than `at_least` remain; `kind` describes them: "names of task ioi"."""
         kept = self.single(words)
         require_enough(len(kept), len(words), kind, at_least)
         return kept
 
 
 def require_enough(kept: int, of: int, kind: str, at_least: int, how: str = "one token") -> None:
-    """UserError if fewer than `at_least` of the `of` things named `kind` are left; `how` they have to tokenize."""
+    """Raises UserError if fewer than `at_least` of the `of` things called `kind` are left; `how` they have to tokenize."""
     if kept < at_least:
         raise UserError(
             f"only {kept} of the {of} {kind} are {how} in this model's tokenizer and at least {at_least} are needed; "

@@ -1,7 +1,7 @@
 """The word lists that several of the published tasks draw from.
 
-Every word is one token of GPT-2's tokenizer when a space precedes it. Another tokenizer keeps a shorter list,
-see Vocabulary.single.
+After a space, every word is one token of GPT-2's tokenizer. For other tokenizers the lists may be shorter; see
+Vocabulary.single.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """How often do the nominal intervals of the calibrations' records contain the truth? Checked where the truth is known.
 
-Many samples of n prompts are drawn from one population of `meridian.experiments.validation.law`; every calibration is run on
-each, and `ci95` and `ci90` of every record are compared with the population value of what the record estimates.
+Many samples of n prompts are drawn from one population of `meridian.experiments.validation.law`. Every calibration is run on
+each sample, and `ci95` and `ci90` of every record are compared with the population value of what the record estimates.
 
-Two designs. "fixed heads": the heads and their true effects stay, prompts are fresh: the interval speaks of this model.
-"drawn heads": heads are fresh as well, and the truth is that of the law that heads come from: the interval speaks of
-heads like these. `ESTIMANDS` says which is meant by each record, what the truth is, and which intervals are wider than
-nominal by construction.
+There are two designs. In "fixed heads", the heads and their true effects stay and only prompts are fresh: the interval is
+about this model. In "drawn heads", heads are fresh as well, and the truth is that of the law they come from: the interval is
+about heads like these. `ESTIMANDS` gives each record's design, its truth, and whether its interval is wider than nominal by
+construction.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from meridian.experiments.validation import law as laws
 Heads = Literal["fixed heads", "drawn heads"]
 LEVELS = {"ci95": 0.95, "ci90": 0.90}
 PRECONDITIONS = "P"
-LIMIT_PROMPTS = 400  # of a noiseless sample: any number gives the same limit
+LIMIT_PROMPTS = 400  # prompts of a noiseless sample; any number gives the same limit
 LIMIT_OF_MEANS = ("C12", "F59", "S1")  # calibrations whose estimates are functions of means over prompts
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """How one interval of one record covered its truth at `n` prompts.
+    """How often one interval of one record covered its truth at `n` prompts.
 
-    `share` = covered / intervals with its 95 % Wilson interval; `above` and `below` count intervals wholly above and
-    below the truth. `without` replicates gave no interval. `mean_width` in the unit of the estimate. `truth` and
-    `estimate` are means over replicates: their difference is the bias.
+    `share` = covered / intervals, with its 95 % Wilson interval. `above` and `below` count the intervals wholly above and
+    wholly below the truth. `without`: the number of replicates that gave no interval. `mean_width` is in the unit of the
+    estimate. `truth` and `estimate` are means over replicates; their difference is the bias.
     """
 
     metric: str
@@ -71,9 +71,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Estimand:
-    """What the interval of a record speaks of: a sentence, the design, and where its truth comes from.
+    """What the interval of a record is about: a sentence, the design, and the function that gives its truth.
 
-    `truth(context, record)` is the population value. `conservative` says why coverage above nominal is expected.
+    `truth(context, record)` is the population value. `conservative` says why coverage above nominal is expected, if it is.
     """
 
     sentence: str
@@ -84,7 +84,7 @@ class Estimand:
 
 @dataclass(frozen=True)
 class Context:
-    """A population with the number of prompts and the calibrations' settings that a truth may depend on."""
+    """A population, and the number of prompts and the calibrations' settings, on which a truth may depend as well."""
 
     population: laws.Population
     n: int
@@ -362,11 +362,18 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
 def coverage(config: Mapping[str, Any], n: int, replicates: int, seed: int) -> list[Coverage]:
     """Coverage of every interval at `n` prompts over `replicates` samples.
 
-    `config` has `law` (fields of `laws.Law` that differ from its defaults), `population_seed`, `calibration` (the shipped
-    sections {common, c11, ...}), `settings` over those of every calibration, `settings_of` {ID: settings} over those of
-    one, `every` {ID: k} (a slow calibration runs on every k-th sample only) and `only` (a list of IDs; default all).
+    Fields of `config`:
+
+    - `law`: fields of `laws.Law` that differ from its defaults;
+    - `population_seed`;
+    - `calibration`: the shipped sections {common, c11, ...};
+    - `settings`: override those of every calibration;
+    - `settings_of`: {ID: settings}, override those of one calibration;
+    - `every`: {ID: k}, a slow calibration runs on every k-th sample only;
+    - `only`: a list of IDs; default all.
+
     Equal arguments give equal results. Raises results_io.UserError if a record with an interval has no declared estimand
-    or nothing would be simulated.
+    or if nothing would be simulated.
     """
     if n < 1 or replicates < 1:
         raise results_io.UserError(
@@ -389,7 +396,7 @@ def coverage(config: Mapping[str, Any], n: int, replicates: int, seed: int) -> l
 
 
 def settings_by_id(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of each calibration: shipped ones, then those of the simulation. Unknown IDs raise UserError."""
+    """{ID: its settings}: the shipped ones, overridden by those of the simulation. Unknown IDs raise UserError."""
     shipped, own = config["calibration"], config.get("settings_of", {})
     known = (PRECONDITIONS, *CALIBRATIONS)
     if unknown := sorted({*own, *config.get("every", {}), *(config.get("only") or ())} - set(known)):
@@ -401,7 +408,7 @@ def settings_by_id(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _records(documents: Mapping[str, Any], heads: Heads, settings: Mapping[str, Any]) -> Iterator[Record]:
-    """Records of the calibrations that some estimand of this design asks for."""
+    """Records of the calibrations that have an estimand in this design."""
     wanted = {metric.partition(".")[0] for metric, every in ESTIMANDS.items() for e in every if e.heads == heads}
     for name in (PRECONDITIONS, *CALIBRATIONS):
         if name in wanted and name in settings:
@@ -425,7 +432,7 @@ def _count(record: Record, heads: Heads, context: Context, tallies: dict[tuple[s
 
 
 class Tally:
-    """Intervals of one kind so far: their bounds with the truth and the estimate of each."""
+    """The intervals of one kind collected so far: bounds, truth and estimate of each."""
 
     def __init__(self, conservative: str | None) -> None:
         self.conservative = conservative
@@ -468,4 +475,4 @@ class Tally:
         )
 
 
-ROUNDING = 1e-9  # a share of heads may be the bound itself
+ROUNDING = 1e-9  # tolerance, as a share of heads may equal a bound exactly

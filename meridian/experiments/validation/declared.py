@@ -1,4 +1,4 @@
-"""What each calibration must say of each subject, declared in the configuration before anything is measured."""
+"""The verdicts that each calibration must give on each subject, declared in the configuration before measuring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Expectation = Literal["pass", "not_pass", "free"]
 
 PRECONDITIONS = "P"
 RANDOM = "random"  # the subject of claims drawn at random
-ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
+ROWS = (PRECONDITIONS, *CALIBRATIONS)  # the rows for which a subject has expectations
 BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # the truth that each declaration is for
 MEANT: Mapping[str, Expectation] = {"free": "free", "must_pass": "pass", "not_pass": "not_pass"}  # by declaration
 TRUTHS = ("sound", "faithful", "flawed")
@@ -24,9 +24,9 @@ class KnownClaim:
     """A circuit claim whose truth is known.
 
     `truth` is "sound" (true in all that is claimed), "faithful" (the right heads; more is not known) or "flawed".
-    `sentence` says what was planted. `expected` has one entry per calibration and one for the preconditions: "pass" (a
-    verdict that must be given), "not_pass" (one that must not: the calibration is declared to detect the flaw) or "free"
-    (the calibration is not made to see it). `reasons` says why, where the expectation is not the default of its truth.
+    `sentence` says what was planted. `expected` has one entry per calibration and one for the preconditions: "pass" (the
+    verdict must be pass), "not_pass" (it must not be, because the calibration is declared to detect the flaw) or "free" (the
+    calibration is not designed to detect it). `reasons` says why, if the expectation is not the default for its truth.
     """
 
     name: str
@@ -39,15 +39,15 @@ class KnownClaim:
 def subjects(config: Mapping[str, Any]) -> dict[str, KnownClaim]:
     """The subjects of the section `subjects` of an experiment's configuration, in its order.
 
-    A sound circuit must pass everything but what `free` names; a faithful one what `must_pass` names; a flawed one must not
-    pass what `not_pass` names, and the rest is free. UserError for an unknown truth or calibration, for a flaw that nothing
-    is declared to detect, or for a declaration that does not belong to the truth.
+    A sound circuit must pass everything except what `free` names. A faithful one must pass what `must_pass` names. A flawed
+    one must not pass what `not_pass` names. The rest is free. UserError for an unknown truth or calibration, for a flaw that
+    nothing is declared to detect, or for a declaration that does not apply to the truth.
     """
     return {name: _subject(name, declared) for name, declared in config["subjects"].items()}
 
 
 def chosen(config: Mapping[str, Any]) -> dict[str, KnownClaim]:
-    """The subjects that `only` names; all of them if it names none. UserError for a name that is none of them."""
+    """The subjects that `only` names; all of them if it names none. UserError for an unknown name."""
     every, only = subjects(config), config.get("only")
     if only == []:
         raise UserError("experiment.only=[] names no subject; leave it out for all of them")

@@ -1,4 +1,4 @@
-"""The error rates as a picture: published verdicts and Meridian's, subjects by calibrations."""
+"""The figure of error rates: published verdicts and Meridian's verdicts, subjects by calibrations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from meridian.experiments.validation import page
 from meridian.experiments.validation.declared import TRUTHS
 
 PANELS = {"published_pass": "published rule, point estimate", "verdict_pass": "verdict, from an interval or a test"}
-COLOURS = "cividis"  # orders alike for all kinds of colour vision and in print
+COLOURS = "cividis"  # keeps its order for all kinds of colour vision and in print
 MISSED = "#d7191c"
 
 
 def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = print) -> None:
-    """Write the figure (SVG, no dates inside); without matplotlib say that it is left out."""
+    """Write the figure as SVG without dates; without matplotlib, say that it is left out."""
     try:
         import matplotlib as mpl
         from matplotlib import pyplot as plt
@@ -33,7 +33,7 @@ def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = pr
 
 
 def draw(document: Mapping[str, Any], plt: Any) -> Any:
-    """Two heat maps of the share of samples that pass, at a run's size. Frames: declared cells, in red if missed."""
+    """Two heat maps of the share of samples that pass, at a run's size. Declared cells have a frame, red if missed."""
     data, prompts = document["data"], document["subject"]["settings"]["default_prompts"]
     names = sorted(data["subjects"], key=lambda name: (TRUTHS.index(data["subjects"][name]["truth"]), name))
     cells = {(c["subject"], c["row"]): c for c in data["cells"] if c["prompts"] == prompts}

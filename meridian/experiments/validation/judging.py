@@ -1,4 +1,4 @@
-"""Judge samples of many pools on all cores: processes that load no model."""
+"""Judges samples of many pools on all cores, in processes that load no model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from meridian.experiments.validation.rates import JudgedSample, outcome
 from meridian.experiments.validation.replicates import samples
 from meridian.experiments.validation.stored import Pool
 
-AT_ONCE = 10  # samples in one task of a process: small enough to share the work evenly
+AT_ONCE = 10  # samples in one task of a process; few enough to share the work evenly
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class JudgingSettings:
 
 
 def sizes(prompts: int) -> dict[str, int]:
-    """Prompts of a sample: half as many held-out as evaluation prompts, as in a run."""
+    """The sizes of a sample's splits: half as many held-out as evaluation prompts, as in a run."""
     return {"evaluation": prompts, "held_out": prompts // 2}
 
 
 def judged(works: Sequence[SampleBatch], rules: JudgingSettings) -> Iterator[tuple[SampleBatch, list[JudgedSample]]]:
-    """Every piece of work with its outcomes, in the order in which they are done."""
+    """Every batch with its outcomes, in order of completion."""
     pieces = [
         SampleBatch(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
         for work in works
@@ -51,9 +51,9 @@ def judged(works: Sequence[SampleBatch], rules: JudgingSettings) -> Iterator[tup
 
 
 def simulated(settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
-    """Coverage of every interval, one list for each number of prompts in the order in which they are done.
+    """Coverage of every interval, one list for each number of prompts, in order of completion.
 
-    `settings` as `meridian.experiments.validation.coverage.coverage`, and `prompts`, `replicates` and `seed` of the simulation.
+    `settings` as for `meridian.experiments.validation.coverage.coverage`, plus `prompts`, `replicates` and `seed`.
     """
     longest_first = sorted(settings["prompts"], reverse=True)
     for _, rows in processes.results([(_simulate, settings, prompts) for prompts in longest_first]):

@@ -1,7 +1,7 @@
 """A generative law of all measurements of one circuit, whose population values are known in closed form.
 
-Layer N1 of the validation plan: no model is run. A population fixes the templates' faithfulness and the
-heads' true effects; every draw from it is a fresh sample of prompts. For prompt p of template t, name set g, head h:
+No model is run (layer N1 of the validation plan). A population fixes the templates' faithfulness and the heads' true
+effects; every draw from it is a fresh sample of prompts. For prompt p of template t, name set g, head h:
 
     u_p = sqrt(rho) c_g + sqrt(1 - rho) z_p                                 clustered standard normal
     D_p = mean_t + sd_clean u_p                                             clean logit difference, nats
@@ -33,24 +33,24 @@ ROLES: dict[str, dict[str, Any]] = {
     "late": {"heads": [[3, 0], [3, 2], [3, 5]], "ordinal": 4, "sign": 1},
 }
 OTHER_GAP = 4.0  # clean minus corrupted logit difference of another task, SD 1
-RECOVERED, FLOOR = 0.82, 0.1  # share of D left by scrubbing, and with everything resampled
-WITHOUT_ROLE = 0.3  # faithfulness of the circuit less one role
-OWN_NOISE = 0.5  # share of the residual variance that each draw of a condition has to itself; the rest is the subset's
+RECOVERED, FLOOR = 0.82, 0.1  # share of D recovered by scrubbing, and left with everything resampled
+WITHOUT_ROLE = 0.3  # faithfulness of the circuit without one role
+OWN_NOISE = 0.5  # share of the residual variance specific to each draw of a condition; the rest is shared by the subset
 
 
 @dataclass(frozen=True)
 class Law:
-    """The numbers of the law; logit differences in nats, faithfulness as a share of the clean logit difference.
+    """The parameters of the law; logit differences in nats, faithfulness as a share of the clean logit difference.
 
-    `faithfulness` by ablation method. `template_spread` is the SD over templates of their faithfulness,
-    `template_clean` that of their mean logit difference. Effects of circuit heads are N(effect, effect_spread), of
-    others N(0, outside_sd); `specific` is the SD of what one method sees and the others do not, as a share of `effect`.
-    `intraclass` is rho, `names` the number of name sets of a template.
+    `faithfulness` is by ablation method. `template_spread`: SD of faithfulness over templates. `template_clean`: SD of the
+    mean logit difference over templates. True effects of circuit heads are normal with mean `effect` and SD `effect_spread`,
+    those of other heads with mean 0 and SD `outside_sd`. `specific`: SD of the part that only one method sees, as a share of
+    `effect`. `intraclass`: rho. `names`: the number of name sets of a template.
     """
 
     n_layers: int = 4
     heads_per_layer: int = 8
-    copies: int = 1  # how often every head is repeated: a large model of the same composition
+    copies: int = 1  # how often every head is repeated, as in a larger model of the same composition
     n_templates: int = 4
     names: int = 60
     intraclass: float = 0.5
@@ -80,12 +80,12 @@ class Law:
     false_alarm_rate: float = 0.2
 
     def enlarged(self, copies: int) -> Law:
-        """The law of a model with every head `copies` times: the limit of a population of heads."""
+        """The law of a model that has every head `copies` times; for many copies, the limit of a population of heads."""
         return replace(self, copies=copies)
 
 
 def from_config(values: Mapping[str, Any]) -> Law:
-    """The law with these fields in place of the defaults. Raises results_io.UserError for a field that it lacks."""
+    """The law with these fields in place of the defaults. Raises results_io.UserError for an unknown field."""
     known = [one.name for one in fields(Law)]
     if unknown := sorted(set(values) - set(known)):
         raise results_io.UserError(f"the law has no field {', '.join(unknown)}; expected some of {', '.join(known)}")
@@ -94,7 +94,7 @@ def from_config(values: Mapping[str, Any]) -> Law:
 
 @dataclass(frozen=True)
 class HeadMeasurement:
-    """One per-head measurement: mean effect `scale` mu_h plus `specific` of its own."""
+    """One per-head measurement: its mean effect is `scale` mu_h plus a part of its own, whose SD is set by `specific`."""
 
     number: str
     name: str
@@ -112,7 +112,7 @@ MEASURES = (
 )
 SCORES = ("07.score", "09.ov_norm", "09.spectral_norm", "09.sv_entropy", "10.score", "26.prediction_error_ratio")
 LOADINGS = (0.5, 1.5)  # range of a head's loading, times Law.loading
-SCORE_SHIFT, SCORE_SD = 0.4, 0.3  # a circuit head's score is higher by the shift, over heads of the same SD
+SCORE_SHIFT, SCORE_SD = 0.4, 0.3  # a circuit head's mean score is higher by the shift; all heads have the same SD
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Population:
     """What stays the same from one sample of prompts to the next.
 
     theta_shift, clean_mean [template]; mu {number.name: [head]}; loading, tail [head]; scores {number.name: [head]};
-    predicted [head] the weight classifier's circuit; minimal [member] what each circuit head is worth, nats.
+    predicted [head]: the weight classifier's circuit; minimal [member]: the logit difference each circuit head adds, nats.
     """
 
     law: Law
@@ -152,13 +152,13 @@ class Population:
     # --- population values -------------------------------------------------------------------------------------
 
     def faithfulness(self, subset: str = "circuit", method: str = PRIMARY) -> float:
-        """sum_t theta_t mean_t / sum_t mean_t: limit of sum F / sum D, templates being equally frequent."""
+        """sum_t theta_t mean_t / sum_t mean_t, the limit of sum F / sum D if templates are equally frequent."""
         return float(np.average(self.theta(subset, method), weights=self.clean_mean))
 
     def score_variance(self, subset: str = "circuit") -> tuple[float, float]:
-        """Variance of the linearised scores y = theta + (F - theta D) / mean D, between and within templates.
+        """(between, within): variance of the linearised scores y = theta + (F - theta D) / mean D over and within templates.
 
-        Primary recipe, one draw. Between: mean_t ((theta_t - theta) mean_t / mean D)^2. Within:
+        It is that of the primary recipe with one draw. Between: mean_t ((theta_t - theta) mean_t / mean D)^2. Within:
         mean_t ((theta_t - theta)^2 sd_clean^2 + noise^2) / mean(D)^2.
         """
         away = self.theta(subset) - self.faithfulness(subset)
@@ -189,10 +189,10 @@ class Population:
         return common + own, fourth / (common + own) ** 2
 
     def head_reliability(self, n: int, variance: float, spread_of_loading: float) -> float:
-        """S^2 / (S^2 + R x design effect / n): share of the variance of head means that is true.
+        """S^2 / (S^2 + R x design effect / n): the share of the variance of head means that is due to true effects.
 
-        `variance` S^2 of the heads' true effects; R = effect_noise^2 + variance of the loadings, the head by prompt
-        residual. The common part of the loadings moves all heads alike and does not disturb their order.
+        S^2 = `variance`, the variance of the heads' true effects. R = effect_noise^2 + `spread_of_loading`, the head-by-prompt
+        residual; `spread_of_loading` is the variance of the loadings. Their mean moves all heads alike and leaves their order.
         """
         residual = (self.law.effect_noise**2 + spread_of_loading) * self.design_effect(n) / n
         return variance / (variance + residual)
@@ -251,9 +251,9 @@ def _standardised(rng: np.random.Generator, size: int, weights: np.ndarray) -> n
 
 @dataclass(frozen=True)
 class SyntheticSample:
-    """Prompts drawn from a population: labels and the clustered normal generator they share.
+    """Prompts drawn from a population: their labels and the clustered normal generator that they share.
 
-    `template`, `name`, `cell` [prompt] are integers; a cell is a template with a name set: the sampling unit.
+    `template`, `name`, `cell` [prompt] are integers. A cell, a template with a name set, is the sampling unit.
     """
 
     population: Population
@@ -267,7 +267,7 @@ class SyntheticSample:
         return self.template * self.population.law.names + self.name
 
     def normal(self, *shape: int) -> Float[np.ndarray, "prompt ..."]:
-        """Standard normal [prompt, *shape] with the intraclass correlation of the law inside cells."""
+        """Standard normal draws [prompt, *shape] with the law's intraclass correlation within cells; 0 if noiseless."""
         law, n = self.population.law, len(self.cell)
         if self.noiseless:
             return np.zeros((n, *shape))
@@ -276,7 +276,7 @@ class SyntheticSample:
         return np.sqrt(rho) * shared + np.sqrt(1 - rho) * self.rng.standard_normal((n, *shape))
 
     def heavy(self, tail: Float[np.ndarray, " head"]) -> Float[np.ndarray, "prompt head"]:
-        """Clustered noise of variance 1, z exp(tail w - tail^2) with normal w: kurtosis 3 exp(4 tail^2)."""
+        """Clustered noise of variance 1 and kurtosis 3 exp(4 tail^2): z exp(tail w - tail^2) with standard normal z and w."""
         spread = np.zeros((len(self.cell), len(tail)))
         if not self.noiseless:
             spread = self.rng.standard_normal(spread.shape)
@@ -286,9 +286,9 @@ class SyntheticSample:
 def documents(
     source: Population, n: int, seed: int | Sequence[int], noiseless: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """All measurements of `n` fresh prompts, arrays left as arrays (Evidence asks for no more).
+    """All measurements of `n` fresh prompts; arrays stay arrays, which Evidence accepts.
 
-    `noiseless` puts every prompt at its expectation: an estimate made of means over prompts is then its limit for
+    `noiseless` puts every prompt at its expectation, so that an estimate made of means over prompts equals its limit for
     infinitely many prompts. Prompts are spread evenly over the templates, which are fixed by design. Raises
     results_io.UserError for fewer prompts than templates.
     """
@@ -377,14 +377,14 @@ def _per_head(source: Population, effects: Mapping[str, np.ndarray]) -> dict[str
 
 
 def _minimality(sample: SyntheticSample, members: Mapping[str, Any]) -> dict[str, Any]:
-    """Measurement 22: what leaving each circuit head out costs; the greedy sets cost the same."""
+    """Measurement 22: the cost of leaving out each circuit head; beside its greedy set, the cost is the same."""
     source, heads = sample.population, [head for role in members.values() for head in role["heads"]]
     effect = (source.minimal + source.law.effect_noise * sample.normal(len(heads))).T
     return minimality(sorted(heads), effect, effect, list(members), np.zeros((len(members), effect.shape[1])))
 
 
 def _scrubbing(sample: SyntheticSample, clean: Float[np.ndarray, " prompt"]) -> dict[str, Any]:
-    """Measurement 24: scrubbing recovers RECOVERED of D, everything resampled FLOOR of it, four draws each."""
+    """Measurement 24: scrubbing recovers RECOVERED of D; with everything resampled, FLOOR of D is left. Four draws each."""
     noise = 0.4 * sample.population.law.noise
     return {
         "everything_relevant": clean,
@@ -394,7 +394,7 @@ def _scrubbing(sample: SyntheticSample, clean: Float[np.ndarray, " prompt"]) -> 
 
 
 def _tasks(sample: SyntheticSample) -> dict[str, Any]:
-    """Measurement 27: prompts of other tasks, to which the circuit's heads matter by `other_effects`."""
+    """Measurement 27: prompts of other tasks, on which the circuit's heads have the effects `other_effects`."""
     law, member, rng = sample.population.law, sample.population.member, sample.rng
     noise = 0.0 if sample.noiseless else 1.0
     tasks = {}
@@ -478,7 +478,7 @@ def minimality(
 ) -> dict[str, Any]:
     """Measurement 22: every head left out of the circuit, alone (`effect`) and beside its greedy set (`beside`).
 
-    `others` are `completeness` and `outside`, as `claimed_groups` and `outside_heads` give them.
+    `others`: the sections `completeness` and `outside`, as made by `claimed_groups` and `outside_heads`.
     """
     return {
         "heads": heads,
@@ -503,12 +503,12 @@ def claimed_groups(
     draw: Callable[[], Float[np.ndarray, " prompt"]],
     incompleteness: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[str, Any]:
-    """Section `completeness` of measurement 22: single heads, layers and the whole claim, taken out of circuit and model.
+    """Section `completeness` of measurement 22: single heads, layers and the whole claim, removed from circuit and model.
 
-    Under recipe r the circuit keeps theta_r D (`faithfulness`), nothing is left without any head, and a group of j of the k
-    heads costs either side j / k of theta_r D. `incompleteness` {(group's name, recipe): share of D} is lost by the circuit in
-    addition, or by the model if it is negative. `draw` gives noise by prompt, anew for every run of either side. All of `clean`
-    is run: one value for every prompt of measurement 01.
+    Under recipe r the circuit keeps theta_r D (theta_r from `faithfulness`), and the empty circuit keeps nothing. Removing j of
+    the k heads costs circuit and model j / k of theta_r D. `incompleteness` {(group's name, recipe): share of D}: an additional
+    loss of the circuit, or of the model if negative. `draw()` gives fresh noise [prompt] for every run. `clean`: D of every
+    prompt of measurement 01; all of them are run.
     """
     layers = sorted({layer for layer, _ in heads})
     groups = [{"kind": "head", "name": f"L{layer}H{head}", "heads": [[layer, head]]} for layer, head in heads]
@@ -547,10 +547,10 @@ def outside_heads(
     draw: Callable[[], Float[np.ndarray, " prompt"]],
     shares: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[str, Any]:
-    """Section `outside` of measurement 22: heads that the claim leaves out, each worth nothing but noise.
+    """Section `outside` of measurement 22: heads outside the claim, whose effects are pure noise unless planted.
 
-    `shares` {(head's name or set's kind, side): share of D} plants an effect under every recipe. Sets are greedy, positive and
-    negative on either side, of the first two heads.
+    `shares` {(head's name or set's kind, side): share of D} plants an effect under every recipe. The sets (greedy, positive and
+    negative, for both sides) all consist of the first two heads.
     """
     shares, recipes = shares or {}, list(recipes)
 
@@ -578,7 +578,7 @@ def outside_heads(
 
 
 def companion_labels(n_prompts: int) -> dict[str, list[str]]:
-    """Labels of another task's prompts in measurement 27: one template, each prompt with names of its own."""
+    """Labels of another task's prompts in measurement 27: one template, and each prompt has its own names."""
     return {"template": ["other"] * n_prompts, "cluster": [f"names {i}" for i in range(n_prompts)]}
 
 

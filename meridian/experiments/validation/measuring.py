@@ -1,4 +1,4 @@
-"""Measure many models on all cores: one process and one thread for each, which leaves no core waiting."""
+"""Measures many models on all cores, with one process and one thread for each, so that no core waits."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from meridian.experiments.validation.stored import Pool
 
 
 def measured(groups: Sequence[ClaimPool], config: Mapping[str, Any], folder: Path) -> Iterator[list[Pool]]:
-    """The pools of each group as they are done, and those of the random claims.
+    """The pools of each group and of the random claims, in order of completion.
 
-    A GPU is given one model at a time.
+    A GPU runs one model at a time.
     """
     workers = None if models.device_of(config["model"]) == "cpu" else 1
     tasks = [(_on_one_thread, pools.planted_pools, group, config, folder) for group in groups]

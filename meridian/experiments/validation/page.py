@@ -2,7 +2,7 @@
 
 python -m meridian.experiments.validation.page [results/validation]
 
-writes the page's tables from these results, and keeps them beside it.
+writes the page's tables from these results, and copies the results beside the page.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MISSED, MET = "bold red", "green"
 
 
 def tables(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Terminal: share of samples with verdict "pass", by subject and calibration, at a run's size; then what was missed."""
+    """For the terminal: share of samples with verdict "pass" by subject and calibration at a run's size, then the misses."""
     settings, data = document["subject"]["settings"], document["data"]
     prompts = settings["default_prompts"]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title_justify="left")
@@ -43,7 +43,7 @@ def tables(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> Iterato
 
 
 def uncovered(intervals: Mapping[str, Any]) -> list[str]:
-    """How many 95 % intervals cover as they say, and which do not."""
+    """How many 95 % intervals have the coverage they claim, and which do not."""
     low, high = intervals["subject"]["settings"]["acceptable"]
     rows = [row for row in intervals["data"]["coverage"] if row["interval"] == "ci95" and row["share"] is not None]
     off = [row for row in rows if not low <= row["share"] <= high and not (row["share"] > high and row["conservative"])]
@@ -59,7 +59,7 @@ def uncovered(intervals: Mapping[str, Any]) -> list[str]:
 
 
 def summary(document: Mapping[str, Any]) -> list[str]:
-    """What was met and what was not, in sentences."""
+    """Sentences about the declarations that were met and those that were not."""
     settings, data = document["subject"]["settings"], document["data"]
     targets, prompts = settings["targets"], str(settings["default_prompts"])
     judged = [cell for cell in data["cells"] if cell["met"] is not None]
@@ -76,7 +76,7 @@ def summary(document: Mapping[str, Any]) -> list[str]:
 
 
 def _certified(data: Mapping[str, Any], prompts: str, targets: Mapping[str, float]) -> list[str]:
-    """Rates of the highest tier: of all sound samples, of all flawed ones, and of the flawed subject that does worst."""
+    """Rates of the highest tier: among all sound samples, all flawed ones, and those of the worst flawed subject."""
     rates = {truth: found[prompts] for truth, found in data["certified"].items()}
     by_subject = {
         n: data["tiers"][n][prompts]["certified"] for n, s in data["subjects"].items() if s["truth"] == "flawed"
@@ -95,7 +95,7 @@ def _certified(data: Mapping[str, Any], prompts: str, targets: Mapping[str, floa
 
 
 def judged(data: Mapping[str, Any]) -> list[str]:
-    """The calibrations that these results are about, in order; one that was added since is not among them."""
+    """The calibrations that these results cover, in order; calibrations added later are not among them."""
     known = {cell["row"] for cell in data["cells"]}
     return [row for row in ROWS if row in known]
 
@@ -120,9 +120,9 @@ def interval(rate: Mapping[str, Any]) -> str:
 
 
 def matrix(document: Mapping[str, Any], which: str, prompts: int) -> str:
-    """Markdown: subjects by calibrations, share of samples with (`which`) "published_pass" or "verdict_pass".
+    """Markdown: subjects by calibrations, the share of samples with `which`: "published_pass" or "verdict_pass".
 
-    Bold: declared and met. Bold with an exclamation mark: declared and missed. The declaration is about the verdict, so
+    Bold: declared and met. Bold with an exclamation mark: declared and missed. The declaration concerns the verdict, so
     the published table has no marks.
     """
     data, lines = document["data"], []
@@ -136,7 +136,7 @@ def matrix(document: Mapping[str, Any], which: str, prompts: int) -> str:
 def _marked(cell: Mapping[str, Any], which: str) -> str:
     text = share(cell[which])
     if which == "published_pass" and cell["row"] == PRECONDITIONS:
-        return "–"  # nothing is published of them
+        return "–"  # they have no published verdict
     if which != "verdict_pass" or cell["met"] is None:
         return text
     return f"**{text}**" if cell["met"] else f"**{text} !**"
@@ -156,7 +156,7 @@ def tier_table(document: Mapping[str, Any]) -> str:
 
 
 def declared_table(document: Mapping[str, Any]) -> str:
-    """Markdown: what was planted, and which calibrations were declared to see it, with the reason."""
+    """Markdown: what was planted, and which calibrations were declared to detect it, with the reason."""
     lines = []
     for name, subject in document["data"]["subjects"].items():
         reasons = "; ".join(f"**{row}**: {why}" for row, why in subject["reasons"].items())
@@ -184,7 +184,7 @@ def _covered(row: Mapping[str, Any] | None) -> str:
 
 
 def parts(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str, str]:
-    """What stands between the page's markers, by marker."""
+    """{marker: the text between the page's markers}."""
     settings = document["subject"]["settings"]
     default = settings["default_prompts"]
     fewer = {f"verdicts {n}": matrix(document, "verdict_pass", n) for n in settings["prompts"] if n != default}
@@ -201,7 +201,7 @@ def parts(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The experiment's two results in a folder: error rates, coverage. ResultError for one that lacks what the page shows."""
+    """(error rates, coverage): the experiment's results in a folder. ResultError if one lacks what the page shows."""
     rates, intervals = (folder / f"{name}.json" for name in RESULTS)
     found = results_io.read(rates), results_io.read(intervals)
     for path, lacks in ((rates, _lacking_rate(found[0])), (intervals, _lacking_interval(found[1]))):
@@ -211,7 +211,7 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _lacking_rate(document: Mapping[str, Any]) -> str | None:
-    """The first subject without a cell or a tier for one of its numbers of prompts, in words."""
+    """The first subject that lacks a cell or a tier at some number of prompts, in words; None if none does."""
     settings, data = document["subject"]["settings"], document["data"]
     cells = {(cell["subject"], cell["row"], cell["prompts"]) for cell in data["cells"]}
     for prompts in (settings["default_prompts"], *settings["prompts"]):
@@ -237,7 +237,7 @@ def _lacking_interval(document: Mapping[str, Any]) -> str | None:
 
 
 def update(results: Path, page: Path = PAGE) -> None:
-    """Keep the experiment's results and figure beside the page, and write its tables anew."""
+    """Copy the experiment's results and figure beside the page, and rewrite the page's tables."""
     kept = page.parent / "validation"
     for name in (*(f"{result}.json" for result in RESULTS), "error_rates.svg"):
         results_io.write_text(kept / name, (results / name).read_text())

@@ -1,7 +1,7 @@
 """Prompts measured once for each subject: the numbered results that samples are drawn from.
 
-Subjects with equal weights share the results that do not depend on the claim. Results are kept and reused as those of any
-run, so an experiment that was stopped goes on where it was.
+Subjects with equal weights share the results that do not depend on the claim. Results are kept and reused like those of any
+run, so a stopped experiment continues where it stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from meridian.experiments.validation.declared import RANDOM, KnownClaim
 from meridian.experiments.validation.stored import Pool
 from shown_progress import NoProgress
 
-TASK = "ioi"  # the planted claims that are wrong are about this task
+TASK = "ioi"  # the task of the planted claims
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 
 
@@ -37,7 +37,7 @@ class ClaimPool:
 
 
 def groups(subjects: Mapping[str, KnownClaim], settings: Mapping[str, Any]) -> list[ClaimPool]:
-    """Every subject at every model seed of its truth, by weights; what takes longest comes first."""
+    """Every subject at every model seed of its truth, grouped by weights; groups with most claims, the slowest, come first."""
     by_weights: dict[tuple[str, int], list[str]] = {}
     for name, one in subjects.items():
         for seed in settings["subjects"][name].get("model_seeds", settings["model_seeds"][one.truth]):
@@ -50,11 +50,11 @@ def groups(subjects: Mapping[str, KnownClaim], settings: Mapping[str, Any]) -> l
 def planted_pools(group: ClaimPool, config: Mapping[str, Any], folder: Path) -> list[Pool]:
     """Measure a pool for every claim of a group.
 
-    `config` is the whole configuration, its section `experiment` that of the experiment.
+    `config` is the whole configuration, with the experiment's settings in its section `experiment`.
     """
     settings, first = config["experiment"], group.subjects[0]
     place = list(settings["subjects"]).index(first)
-    prompts_seed = settings["seed"] + 10 * place + group.seed  # other prompts for each model
+    prompts_seed = settings["seed"] + 10 * place + group.seed  # different prompts for each model
     plan = _plan(config, _planted(config, first, group.seed), settings["pool"], prompts_seed)
     claims = []
     for name in group.subjects:
@@ -64,7 +64,7 @@ def planted_pools(group: ClaimPool, config: Mapping[str, Any], folder: Path) -> 
 
 
 def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
-    """Measure a pool for each random claim on an ordinary model, of the size and layers of its circuit."""
+    """Measure a pool for each random claim on an ordinary model; the claims have the size and layers of its stored circuit."""
     settings, chosen = config["experiment"], config["experiment"]["random_circuits"]
     model = config_files.plain(config_files.read(CONFIGS / "model" / f"{chosen['model']}.yaml"))
     plan = _plan(config, {**model, "device": config["model"].get("device")}, chosen["pool"], settings["seed"])
@@ -79,7 +79,7 @@ def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
 def _pools(
     plan: Plan, folder: Path, weights: str, claims: Sequence[tuple[str, str, Circuit]], settings: Mapping[str, Any]
 ) -> list[Pool]:
-    """One pool for each claim (subject, name of its folder, circuit); what no claim changes is measured once."""
+    """One pool for each claim (subject, folder name, circuit). Measurements that do not depend on the claim are made once."""
     shared = folder / weights
     _measure(plan, shared, settings, on_claim=False)
     made = []
@@ -99,7 +99,7 @@ def _planted(config: Mapping[str, Any], variant: str, seed: int) -> dict[str, An
 
 
 def _plan(config: Mapping[str, Any], model: Mapping[str, Any], pool: int, seed: int) -> Plan:
-    """What is to be measured on one model; one held-out prompt, as samples choose their own splits from the pool."""
+    """The plan for one model. It has only one held-out prompt, because samples draw their own splits from the pool."""
     settings = config["experiment"]
     return Plan(
         model_settings=model,

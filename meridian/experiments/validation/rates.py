@@ -1,4 +1,4 @@
-"""Verdicts over many samples, counted: false-pass rates, power, tiers, and whether what was declared was met."""
+"""Counts verdicts over many samples: false-pass rates, power, tiers, and whether the declarations were met."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PUBLISHED = ("fail", "none", "pass")  # worst first
 
 @dataclass(frozen=True)
 class JudgedSample:
-    """One sample judged: verdicts by metric and by calibration (its worst gating one), and the tier reached."""
+    """One judged sample: verdicts by metric and by calibration (its worst gating one), and the tier reached."""
 
     metrics: Mapping[str, tuple[str, str]]  # metric: (published verdict, verdict)
     rows: Mapping[str, tuple[str, str]]  # calibration: the same
@@ -50,9 +50,8 @@ class PassRate:
 class RateCell:
     """One subject, one row of the table, one number of prompts.
 
-    `met` is None where nothing was declared (power is declared for the size of a run alone). Otherwise it says whether the
-    rate itself is within its target: at most `max_false_pass`, at least `min_power`, without any allowance for Monte Carlo
-    error.
+    `met` is None if nothing was declared; power is declared for the size of a run only. Otherwise it says whether the rate
+    itself meets its target (at most `max_false_pass`, or at least `min_power`), with no allowance for Monte Carlo error.
     """
 
     subject: str
@@ -80,7 +79,7 @@ def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, A
 
 
 def _published(records: Sequence[Mapping[str, Any]]) -> str:
-    """The worst published verdict of a calibration's gating metrics, of those that have a published rule."""
+    """The worst published verdict among a calibration's gating metrics that have a published rule."""
     gating = [record for record in records if record["gating"]] or records
     said = {record["published_verdict"] for record in gating if record["published_rule"] != NO_RULE}
     return next((word for word in PUBLISHED if word in said), "none")
@@ -91,7 +90,7 @@ def cells(
 ) -> list[RateCell]:
     """The subject's cells at this number of prompts, one per row of the table.
 
-    `at_default`: this is the size of a run, where power is asked for.
+    `at_default`: whether this is the size of a run, at which power is required.
     """
     made = []
     for row in ROWS:
@@ -111,7 +110,7 @@ def _met(expected: str, passed: PassRate, targets: Mapping[str, float]) -> bool:
 
 
 def metric_passes(outcomes: Sequence[JudgedSample]) -> dict[str, list[int]]:
-    """Per published metric: in how many samples its published verdict, and its verdict, was "pass"."""
+    """{metric: [samples whose published verdict is "pass", samples whose verdict is "pass"]}."""
     return {
         metric: [sum(one.metrics[metric][side] == "pass" for one in outcomes) for side in (0, 1)]
         for metric in outcomes[0].metrics
@@ -128,6 +127,6 @@ def tiers(outcomes: Sequence[JudgedSample], highest: int) -> dict[str, Any]:
 
 
 def pooled(rates: Iterable[PassRate]) -> PassRate:
-    """One rate over all these samples."""
+    """The rate over all samples of these rates together."""
     rates = list(rates)
     return PassRate(sum(rate.count for rate in rates), sum(rate.n for rate in rates))

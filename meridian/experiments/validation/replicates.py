@@ -1,4 +1,4 @@
-"""Samples of prompts from a pool that was measured once: each is judged like a run of its own."""
+"""Samples of prompts from a pool that was measured once; each sample is judged like a run of its own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from results_io import UserError
 
 SPLITS = ("evaluation", "held_out")
 POOL_FACTOR = 3  # published (C30): the pool of fresh prompts is three times the evaluation size
-MIN_COMPANION_PROMPTS = 30  # below it C17 takes no companion at all, whatever the circuit
+MIN_COMPANION_PROMPTS = 30  # with fewer, C17 accepts no companion, whatever the circuit
 
 
 @dataclass(frozen=True)
 class DrawnEvidence(Evidence):
-    """Evidence on a sample of the measured prompts: `drawn` has the rows of each split instead of the stored splits."""
+    """Evidence on a sample of the measured prompts. `drawn` has the rows of each split and replaces the stored splits."""
 
     drawn: Mapping[str, Int[np.ndarray, " prompt"]] = field(default_factory=dict)
 
@@ -31,9 +31,9 @@ class DrawnEvidence(Evidence):
         return self.drawn[self.split]
 
     def fresh(self, draw: str) -> FreshDraw:
-        """As many prompts of the measured pool as the draw asks for, or all of it where it has fewer.
+        """As many prompts of the measured pool as the draw asks for, or the whole pool if it has fewer.
 
-        A sample is not measured anew, so these prompts overlap with its own and with other draws.
+        Nothing is measured anew, so these prompts overlap with the sample's own and with other draws.
         """
         clean = np.asarray(self.data("01")["clean_logit_diff"], dtype=float)
         size = len(self.drawn["evaluation"])
@@ -52,13 +52,14 @@ def samples(
     replicates: Sequence[int],
     seed: int,
 ) -> Iterator[DrawnEvidence]:
-    """One sample for each number of `replicates`: `sizes` = {"evaluation", "held_out"} prompts, disjoint.
+    """One sample for each number in `replicates`, with disjoint splits of `sizes` = {"evaluation", "held_out"} prompts.
 
-    Drawn from the pool without replacement, templates in equal numbers. A run does not balance its templates: some template
-    of 12 has a single prompt in four of five draws of 40 prompts, in one of fifty draws of 100 and never in draws of 400.
-    Calibrations that resample within templates then say n_clusters. Samples of one pool share prompts (and the scores that
-    are made without prompts), so there are only about as many independent ones as fit into the pools side by side.
-    UserError if the pool is too small.
+    Prompts are drawn from the pool without replacement, with templates in equal numbers. A run does not balance its templates:
+    with 12 templates, some template has a single prompt in four of five draws of 40 prompts, in one of fifty draws of 100, and
+    never in draws of 400. Calibrations that resample within templates then give the reason n_clusters.
+
+    Samples of one pool share prompts, and the scores that need no prompts. The number of independent samples is therefore about
+    the number of disjoint samples that the pools can hold. UserError if the pool is too small.
     """
     baseline = documents["01"]["data"]
     order = np.argsort(np.asarray(baseline["prompt_id"]))
@@ -80,7 +81,7 @@ def samples(
 
 
 def _balanced(template: np.ndarray, rng: np.random.Generator) -> Int[np.ndarray, " prompt"]:
-    """All rows in random order, templates taking turns: any stretch holds them in nearly equal numbers."""
+    """All rows in random order with templates taking turns, so that any stretch has nearly equal numbers of each template."""
     turn = np.empty(len(template))
     for name in np.unique(template):
         own = np.flatnonzero(template == name)
@@ -91,7 +92,10 @@ def _balanced(template: np.ndarray, rng: np.random.Generator) -> Int[np.ndarray,
 def _companions(
     documents: Mapping[str, Mapping[str, Any]], n_prompts: int, rng: np.random.Generator
 ) -> dict[str, Mapping[str, Any]]:
-    """`documents` with a sample of each companion task's prompts: a quarter as many as of the own task, as in a run."""
+    """`documents` with a sample of each companion task's prompts.
+
+    As in a run, it has a quarter as many prompts as the own task, but at least MIN_COMPANION_PROMPTS if there are as many.
+    """
     if "27" not in documents:
         return dict(documents)
     tasks = {}

@@ -19,12 +19,12 @@ class Pool:
     files: tuple[tuple[str, Path], ...]
 
     def documents(self) -> dict[str, dict[str, Any]]:
-        """The measurements; large tables are arrays, because every sample reads them again."""
+        """The measurements, with large tables as arrays, because every sample reads them again."""
         return {number: _with_arrays(results_io.read(path)) for number, path in self.files}
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digest of each file, by its folder and name."""
+        """{folder and name of each file: its digest}."""
         return {f"{path.parent.name}/{path.name}": results_io.file_digest(path) for _, path in self.files}
 
 

@@ -1,7 +1,7 @@
-"""The frozen prompts of drift: `<name>/prompts.yaml`, compiled to a lock, and prompts that are kept out of the repository.
+"""The frozen prompts of drift: `<name>/prompts.yaml`, compiled to a lock, and held-out prompts outside of the repository.
 
-A prompt is never edited: whoever changes one gives it a new version, which runs beside the old one for two snapshots. The
-hash of a prompt is the sha256 of the canonical JSON of {axis, id, messages, template, version}, texts in NFC with LF.
+A prompt is never edited: a change needs a new version, which runs beside the old one for two snapshots. The hash of a prompt is
+the sha256 of the canonical JSON of {axis, id, messages, template, version}, with texts in NFC and LF.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NEUTRAL, BOUNDARY = "neutral-control", "refusal-boundary"
 A_LIST = "give a list of at least one under `prompts`, each with its keys"
 Harm = Literal["clear", "contested", "none"]
 Split = Literal["public", "held_out"]
-HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: less shows no gap, more leaves readers nothing to check
-HELD_OUT_LEAST = 10  # an axis, as many as a metric needs
+HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: with fewer no gap can be seen, with more readers can check too little
+HELD_OUT_LEAST = 10  # per axis, as many as a metric needs
 OVERLAP = 2  # snapshots that a superseded version runs beside its successor
 KEYS = {
     *("id", "version", "axis", "prompt", "messages", "supersedes", "harm", "stance"),
@@ -45,8 +45,8 @@ KEYS = {
 class Prompt:
     """One frozen question. `messages`: (role, text) of each; `supersedes`: the version of the same id that it replaces.
 
-    `stance`: what pro and anti mean for it, where a judge is to say which an answer is; `answer`: the fact that a right
-    answer begins with; `siblings`: questions as long in tokens, for the trace of an alarm.
+    `stance`: what pro and anti mean for it, if a judge labels its answers. `answer`: the fact that a right answer begins with.
+    `siblings`: questions with the same number of tokens, for tracing an alarm.
     """
 
     id: str
@@ -63,43 +63,43 @@ class Prompt:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of the canonical JSON of what the model reads and where it belongs."""
+        """sha256 of the canonical JSON of `frozen`."""
         return lock.digest(self.frozen)
 
     @property
     def frozen(self) -> dict[str, Any]:
-        """What the hash is over."""
+        """The content of the hash: axis, id, messages, template and version."""
         messages = [{"role": role, "content": text} for role, text in self.messages]
         own = {"axis": self.axis, "id": self.id, "messages": messages, "template": self.template}
         return {**own, "version": self.version}
 
     @property
     def text(self) -> str:
-        """The last message: what is asked."""
+        """The last message, which is the question."""
         return self.messages[-1][1]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Every text that says what is asked: the messages, the siblings and the stance."""
+        """Every text that reveals the question: the messages, the siblings and the stance."""
         stance = () if self.stance is None else (self.stance,)
         return (*(text for _, text in self.messages), *self.siblings, *stance)
 
     @property
     def system(self) -> str | None:
-        """The text before it, if there is one."""
+        """The message before the question, if there is one."""
         return self.messages[0][1] if len(self.messages) > 1 else None
 
     @property
     def key(self) -> str:
-        """Its name within a series: versions of one id are series of their own, never joined."""
+        """Its name within a series, `id@version`: the versions of an id are separate series, never joined."""
         return f"{self.id}@{self.version}"
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """The prompts of a name with how they are asked. `markers`: how a refusal begins, where the corpus defines it.
+    """The prompts of a corpus and how they are asked. `markers`: beginnings that define a refusal, if the corpus has any.
 
-    `commitments`: what is published of the held-out ones, by prompt.
+    `commitments`: what is published of the held-out prompts, by prompt.
     """
 
     name: str
@@ -118,7 +118,7 @@ class Corpus:
         return tuple(axis for axis in AXES if any(prompt.axis == axis for prompt in self.prompts))
 
     def active(self, earlier: Sequence[Iterable[str]]) -> tuple[Prompt, ...]:
-        """The prompts to ask now: a superseded version stays for OVERLAP snapshots that its successor is asked in.
+        """The prompts to ask now. A superseded version stays until its successor has been asked in OVERLAP snapshots.
 
         `earlier`: the keys asked in each earlier snapshot.
         """
@@ -132,14 +132,14 @@ class Corpus:
 
 
 def names() -> tuple[str, ...]:
-    """The corpora that ship."""
+    """The names of the corpora that come with the project."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
 
 
 def load(name: str | Path, held_out: Path | None = None) -> Corpus:
     """The corpus of a name, or of a folder, with the held-out prompts of a file.
 
-    UserError for an unknown name, for a lock that is not that of the prompts, and as `held_out_prompts`.
+    UserError for an unknown name, for a lock that does not match the prompts, and as `with_held_out`.
     """
     folder = FOLDER / name if isinstance(name, str) and (FOLDER / name / FILE).is_file() else Path(name)
     if not (folder / FILE).is_file():
@@ -156,7 +156,7 @@ def load(name: str | Path, held_out: Path | None = None) -> Corpus:
 
 
 def declared(folder: Path) -> Corpus:
-    """What prompts.yaml says, without its lock. UserError for what is no corpus."""
+    """The corpus of prompts.yaml, without checking its lock. UserError for an invalid file."""
     where = folder / FILE
     data = _yaml(where)
     if unknown := sorted(
@@ -201,7 +201,7 @@ def _require_texts(data: Mapping[str, Any], where: Path) -> None:
 
 
 def freeze(folder: Path) -> str:
-    """The text of the lock of a corpus. UserError if it has an (id, version) of the lock on disk with another hash."""
+    """The text of the lock of a corpus. UserError if an (id, version) has another hash in the lock on disk."""
     corpus = declared(folder)
     if (path := folder / LOCK).is_file():
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
@@ -228,10 +228,10 @@ def dumps(corpus: Corpus) -> str:
 
 
 def with_held_out(corpus: Corpus, path: Path) -> Corpus:
-    """The corpus with the prompts of a file that is in no repository. 30-70 % of all, >= 10 an axis.
+    """The corpus with the held-out prompts of a file outside of any repository.
 
-    UserError otherwise, for a question that is a public one, and as `commitments`: a salt that is too short is found before
-    anything is asked.
+    UserError unless they are 30 to 70 % of all prompts and at least 10 on each axis of the corpus, with no other axis; for a
+    question that is public; and as `commitments`, so that a short salt is found before anything is asked.
     """
     own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path))
     _require_distinct((*corpus.prompts, *own), path)
@@ -265,7 +265,7 @@ def read_held_out(path: Path) -> tuple[Prompt, ...]:
 
 
 def commitment(salt: str, prompt: Prompt) -> str:
-    """HMAC-SHA256(salt, canonical JSON of the prompt): binds to a text without showing it. UserError for a short salt."""
+    """HMAC-SHA256(salt, canonical JSON of the prompt): a commitment that does not show the text. UserError for a short salt."""
     try:
         key = bytes.fromhex(salt)
     except (ValueError, TypeError):
@@ -280,7 +280,7 @@ def _hmac(key: bytes, frozen: Mapping[str, Any]) -> str:
 
 
 def commitments(path: Path) -> dict[str, Any]:
-    """What is published of a held-out file: the commitment of every prompt, with its axis. UserError as `commitment`."""
+    """What is published of a held-out file: the commitment and the axis of every prompt. UserError as `commitment`."""
     salts = _salts(path)
     prompts = read_held_out(path)
     listed = {
@@ -297,7 +297,7 @@ def _salts(path: Path) -> dict[str, Any]:
 
 
 def secrets(path: Path, public: Corpus) -> list[str]:
-    """What must not be published of a held-out file: every message, sibling and stance that no public prompt has as well."""
+    """The texts of a held-out file that must not be published: messages, siblings and stances that no public prompt has."""
     known = {text for prompt in public.prompts for text in prompt.texts}
     return sorted({text for prompt in read_held_out(path) for text in prompt.texts} - known)
 
@@ -339,7 +339,7 @@ def revealed(path: Path, published: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_out(key: bytes, identifier: str, share: float) -> bool:
-    """Whether a prompt of one list belongs to the held-out half: HMAC(key, id), first 8 hex digits / 2^32 < share."""
+    """Whether a prompt belongs to the held-out part of a list: first 8 hex digits of HMAC-SHA256(key, id) / 2^32 < share."""
     return int(hmac.new(key, identifier.encode(), hashlib.sha256).hexdigest()[:8], 16) / 2**32 < share
 
 
@@ -359,7 +359,7 @@ def _is_version(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of a prompt's keys; YAML reads `yes` and `1` as no text
+FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of a prompt's keys; in YAML `yes` and `1` are no texts
     ("prompt", _is_text, "a text"),
     ("messages", _is_messages, "one or two messages, each with role and content"),
     ("version", _is_version, "a whole number from 1"),

@@ -10,7 +10,7 @@ from suites.drift import corpus
 
 
 def main(given: list[str]) -> int:
-    """Exit code 0: every lock is that of its prompts, or was written; 2: bad input."""
+    """Exit code 0: every lock matched its prompts or was written; 2: bad input."""
     try:
         for name in given or corpus.names():
             folder = corpus.FOLDER / name if (corpus.FOLDER / name).is_dir() else Path(name)

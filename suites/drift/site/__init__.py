@@ -1,7 +1,7 @@
-"""The static site of a series: pure, from manifests to pages. The same manifests give the same bytes, but for build.json.
+"""The static site of a series, from manifests alone. The same manifests give the same bytes, except for build.json.
 
-A page for the series and for each axis, status, known gaps and methodology, whose numbers are those of the manifest's settings.
-`data/<id>/` has what a page is made of, so `do=site manifest=FILE` makes it again from public data alone.
+There is a page for the series and for each axis, status, known gaps and methodology, with the numbers of the manifest's settings.
+`data/<id>/` has the data of the pages, so `do=site manifest=FILE` can rebuild the site from public data alone.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def _visible(value: Any) -> Any:
 
 
 def build(source: SiteSource, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
-    """Write the site to `out`; returns its first page. `secrets`: held-out texts, of which none may be in what is written.
+    """Write the site to `out`; returns its first page. `secrets`: held-out texts, which may not appear in any file.
 
-    What an earlier build left there and this one does not make is removed. UserError without a manifest, and where a held-out
-    text would be published; then nothing is written.
+    Files of an earlier build that this one does not make are removed. UserError without a manifest, and if a held-out text would
+    be published; then nothing is written.
     """
     if not source.manifests:
         raise UserError(f"the series {source.series} has no manifest; run `python run.py drift do=analyse` first")
@@ -74,13 +74,13 @@ def earlier(out: Path) -> set[Path]:
     try:
         listed = json.loads((out / BUILD).read_text(encoding="utf-8"))["files"]
         found = {out / str(name) for name in listed}
-    except (OSError, ValueError, KeyError, TypeError):  # no build, or one before there were lists
+    except (OSError, ValueError, KeyError, TypeError):  # no build, or an old one without a list
         return set()
     return {path for path in found if path.resolve().is_relative_to(out.resolve())}
 
 
 def require_kept_out(files: Mapping[str, bytes], secrets: Iterable[str]) -> None:
-    """UserError if a held-out text is in a file, as it is or as HTML, JSON or CSV have it."""
+    """UserError if a held-out text is in a file, plain or escaped as in HTML, JSON or CSV."""
     for text in secrets:
         page = html.escape(text, quote=False).replace('"', "&#34;").replace("'", "&#39;")  # as jinja writes it
         plain = {text, page, html.escape(text), text.replace('"', '""')}
@@ -93,7 +93,7 @@ def require_kept_out(files: Mapping[str, bytes], secrets: Iterable[str]) -> None
 
 
 def pages(source: SiteSource) -> dict[str, bytes]:
-    """{file: bytes} of every page, from the last manifest; what needs more than it says so."""
+    """{file: bytes} of every page, from the last manifest; parts that need more snapshots say so."""
     last = source.manifests[-1]
     axes = [axis for axis in AXES if any(point["axis"] == axis for point in last["history"])]
     shared = {
@@ -119,7 +119,7 @@ def _of(page: str, last: ManifestContent) -> dict[str, Any]:
         planned = {"default": last["settings"]["default_samples"], "zero": last["settings"]["zero_samples"]}
         taken = {leg["name"]: leg["samples"] for leg in last["subject"].get("legs", ())}
         return {
-            "asked": taken or planned,  # a snapshot may have been asked otherwise than the settings say by now
+            "asked": taken or planned,  # the settings may have changed since the snapshot was taken
             "hedging": {"version": hedging.VERSION, "sha256": hedging.SHA256, "count": len(hedging.MARKERS)},
             "one_p": silent_update.ONE_P,
             "penalty": change_points.PENALTY,

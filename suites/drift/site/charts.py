@@ -1,4 +1,4 @@
-"""Charts of a series as SVG: numbers as %.6g, no dates, no random ids, so that the same data are the same bytes."""
+"""Charts of a series as SVG: numbers as %.6g, no dates, no random ids, so that the same data give the same bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def number(value: float) -> str:
 
 
 def segments(points: Sequence[SeriesPoint]) -> list[list[tuple[int, float]]]:
-    """Values in a row with their places: a line breaks where one is missing."""
+    """Runs of consecutive values with their places; a line breaks where a value is missing."""
     parts: list[list[tuple[int, float]]] = [[]]
     for place, point in enumerate(points):
         if point["value"] is None:
@@ -31,7 +31,7 @@ def segments(points: Sequence[SeriesPoint]) -> list[list[tuple[int, float]]]:
 
 
 def line(points: Sequence[SeriesPoint], breaks: Sequence[str] = (), title: str = "") -> str:
-    """A series: dots with intervals, lines that break at gaps, marks at change points. "" without a value."""
+    """The chart of a series: dots with intervals, lines that break at gaps, marks at change points. "" without a value."""
     known = [value for point in points for value in (point["value"], point["low"], point["high"]) if value is not None]
     if not known:
         return ""
@@ -74,7 +74,7 @@ def _dot(point: SeriesPoint, value: float, x: float, y: Any) -> str:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of the vertical axis: the values with a margin that stops at 0 and at 1; around a constant, one unit of its size."""
+    """Ends of the vertical axis: the range of the values with a margin that stops at 0 and at 1; wider around a constant."""
     low, high = min(values), max(values)
     if low == high:
         room = abs(low) / 2 or 1.0
@@ -84,7 +84,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _short(snapshot: str) -> str:
-    """What a label says of a snapshot: the week, or the order of a checkpoint."""
+    """The label of a snapshot: its week, or the order of a checkpoint."""
     return snapshot if "-W" in snapshot else str(int(snapshot[1:9]))
 
 
@@ -98,7 +98,7 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def readable(value: Any) -> str:
-    """A cell of a table: numbers with four digits, nothing for what is missing."""
+    """A cell of a table: numbers with four digits, an empty text for a missing value."""
     if value is None:
         return ""
     if isinstance(value, bool):

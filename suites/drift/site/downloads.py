@@ -1,4 +1,4 @@
-"""The data of a snapshot for readers: CSV, JSON and Parquet of its records, with nothing of held-out prompts but aggregates."""
+"""The data of a snapshot for readers: CSV, JSON and Parquet of its records; of held-out prompts, aggregates only."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def _row(snapshot: str, record: ManifestRow) -> dict[str, Any]:
     for name, kind in COLUMNS.items():
         value = found[name]
         if value is not None and kind == pa.float64():
-            found[name] = float(value) if isinstance(value, int | float) else None  # what is no number is in `reason`
+            found[name] = float(value) if isinstance(value, int | float) else None  # other values are in `reason`
         elif isinstance(value, str):
             found[name] = value.encode(errors=ESCAPED).decode()
     return found
 
 
 def files(manifest: ManifestContent, head: Mapping[str, Any] | None) -> dict[str, bytes]:
-    """{file of data/<id>/: its bytes}."""
+    """{file name in data/<id>/: its bytes}."""
     table = rows(manifest)
     public = {
         "manifest.json": _json({**manifest, "schema_version": results_io.SCHEMA_VERSION}),
@@ -73,7 +73,7 @@ def revealed(prompts: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def read_manifest(text: str, where: str) -> ManifestContent:
-    """A manifest as a site publishes it, or as the series has it. UserError for anything else."""
+    """A manifest in the form that a site publishes or that the series stores. UserError for anything else."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -87,13 +87,13 @@ def read_manifest(text: str, where: str) -> ManifestContent:
 
 
 def content(manifest: DriftManifest) -> ManifestContent:
-    """A manifest as pages are made of it: without what a stored result has beside its content."""
+    """The content of a manifest, from which pages are made, without the keys that every stored result has."""
     found = {key: value for key, value in manifest.items() if key not in (results_io.DIGEST, "schema_version")}
     return cast(ManifestContent, found)
 
 
 def read_head(path: Path) -> dict[str, Any]:
-    """The chain's head of a snapshot as a site publishes it. UserError for anything else."""
+    """The chain's head of a snapshot, in the form that a site publishes. UserError for anything else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -120,7 +120,7 @@ def _csv(table: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def _parquet(table: Sequence[Mapping[str, Any]]) -> bytes:
-    """One row group, a fixed version and codec, no metadata of pandas or Arrow: the same bytes from the same rows."""
+    """Parquet with one row group, a fixed version and codec, and no pandas or Arrow metadata: same rows, same bytes."""
     schema = pa.schema(list(COLUMNS.items()))
     sink = pa.BufferOutputStream()
     content = pa.Table.from_pylist(list(table), schema=schema)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import results_io
 from circuits.circuit import Node
 from meridian.experiments import geometry_plants as plants
 from meridian.experiments.captured_head import Fault
 from results_io import UserError
-from suites.geometry import construct, coordinates, trace
+from suites.geometry import construct, coordinates, measure, trace
 from suites.models.local import LocalModel
 
 SETTINGS = {"level": 0.95, "margin": 0.1, "resamples": 2000, "seed": 0}  # as geometry.trace=true
@@ -152,6 +154,37 @@ def test_a_sham_is_right_if_no_head_is_of_another_kind_than_in_the_model_as_it_i
     assert found == {"kind": "method", "further": {"L0H0": "method"}, "right": False}
     found = plants._judged("sham", node, [*before[:2], head(2, *moved)], before)
     assert found == {"kind": "", "further": {"L0H2": "method"}, "right": False}
+
+
+def test_a_framing_that_one_construct_lacks_is_named_with_the_reason(space, tmp_path, monkeypatch):
+    """It was traced in no construct, and nothing said so."""
+
+    def told(k):
+        personas = ["cook", "sailor", "still"] if k else ["sailor", "still"]
+        variants = [construct.ConstructVariant("w1", "paraphrase", "a", wording="w1")]
+        variants += [construct.ConstructVariant(p, "persona", f"{p} a", wording="w1", persona=p) for p in personas]
+        return construct.Construct(f"q{k}", "1.0.0", "q", f"t{k}", "semantic", tuple(variants))
+
+    own = [told(k) for k in range(8)]
+    intact = [{v.id: np.array([1.0, 0.0]) * (v.id in ("cook", "sailor")) for v in one.variants} for one in own]
+    swept = ([Node("head", 0, 0)], intact, [intact])
+    monkeypatch.setattr(trace, "LocalModel", lambda settings: None)
+    monkeypatch.setattr(trace, "sweep", lambda *_: swept)
+    made = construct.ConstructSet("mine", tmp_path, tuple(own), {"kind": "choices"})
+    measured = tuple(measure.MeasuredConstruct(one, {}) for one in own)
+    run = measure.GeometryRun(
+        "m", {}, 0, (measure.SetRun(made, space, {}, measured, True),), 0, 0, tmp_path / "generations.jsonl"
+    )
+    settings = {"level": 0.95, "trace_margin": 0.1, "trace_resamples": 999}
+    lines = trace.command({"kind": "pocket"}, run, tmp_path, settings, 0)
+    data = results_io.read(tmp_path / "180_trace.json")["data"]["mine"]
+    assert data["left_out"] == {
+        "framing cook": "1 of 8 constructs do not ask it before a neutral wording: q0",
+        "framing still": "it moves nothing on average in the intact model, so that it has no direction",
+    }
+    traced = {effect["quantity"] for effect in data["heads"][0]["effects"]}
+    assert "framing sailor" in traced and not traced & set(data["left_out"])
+    assert lines[-1].startswith("Trace of mine: framing cook is left out, 1 of 8 constructs")
 
 
 def test_a_trace_is_refused_where_it_has_no_meaning(pocket, small, space):
