@@ -68,6 +68,7 @@ CODE: Final = {  # {kind of stored result: the project's files that it depends o
         "calibrations/statistics/*.py",
         "meridian/training/tuning.py",
         "meridian/experiments/planted_drift.py",
+        "meridian/drift_classes.py",
         "meridian/drift_trace.py",
         "results_io.py",
     ),

@@ -1689,12 +1689,16 @@ class RestoredShare(TypedDict):
 
 
 class CarryingHead(TypedDict):
-    """`discovery`: the share on the half that named it, with an interval that holds all heads at once."""
+    """`discovery`: the share on the half that named it, with an interval that holds all heads at once.
+
+    `confirmation`: that on the other half, with one that holds all named heads at once; `verdict`: whether it leaves no doubt.
+    """
 
     head: str
     discovery: float
     interval: Annotated[Vector, Over("2")]
     confirmation: RestoredShare
+    verdict: Literal["confirmed", "not confirmed"]
 
 
 class ComparedHead(TypedDict):
@@ -1725,7 +1729,10 @@ class CheckpointPair(TypedDict):
 
 
 class DriftTraceResult(NumberedResult):
-    """170, all of it. `weak`: questions with too small a gap; `reason`: why no head is named, or empty."""
+    """170, all of it. `weak`: questions with too small a gap; `reason`: why no head is named, or empty.
+
+    `control_reason`: why there is no control where its status is not_applicable.
+    """
 
     kind: Literal["drift"]
     alarm: TracedAlarm
@@ -1741,6 +1748,8 @@ class DriftTraceResult(NumberedResult):
     heads: dict[str, float]
     compared: list[ComparedHead]
     control: RestoredShare | None
+    control_status: Literal["ok", "not_applicable"]
+    control_reason: str
 
 
 # --- geometry --------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[lis
         "id": ID,
         "subject": subject,
         "inputs_sha256": {side: analysis.digest(one.snapshot) for side, one in zip("ab", places, strict=True)},
-        "settings": dict(settings),
+        "settings": {**settings, "corpus": places[1].snapshot.started["corpus"]["name"]},
         "records": rows,
         "zero_leg": {axis: comparison.changed_texts(before, after, axis) for axis in after.axes},
         "heads": heads_between(places, subject),

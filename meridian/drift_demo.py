@@ -60,7 +60,7 @@ def trace_first(context: RunContext, folder: Path) -> None:
     """Trace the first alarm that has changed outputs, with a null-tuned copy as the control."""
     from meridian import drift_trace
 
-    settings = drift_series.settings_of(context)
+    settings = drift_series.settings_for(context, folder)
     for alarm in drift_trace.alarms(folder):
         if drift_trace.changed(folder, alarm, corpus.load(settings["corpus"])):
             drift_trace.command(context, folder, alarm, settings)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import results_io
+from meridian import overrides
 from meridian.context import RunContext
 from results_io import UserError
+
+if TYPE_CHECKING:
+    from suites.drift.corpus import Corpus
+    from suites.drift.series_record import RecordedSnapshot
 
 NO_ALARM, NOT_ENOUGH = 0, 3  # exit codes; 1 is an alarm
 
@@ -25,10 +30,69 @@ def settings_of(context: RunContext) -> dict[str, Any]:
     return found
 
 
+def settings_for(context: RunContext, folder: Path) -> dict[str, Any]:
+    """`settings_of` with the corpus that the series in `folder` was last asked; before its first snapshot that of the settings.
+
+    UserError if another corpus was typed: a series is asked one.
+    """
+    from suites.drift import series_record
+
+    settings = settings_of(context)
+    series = series_record.read(folder / series_record.NAME)
+    if not series.order:
+        return settings
+    known = series.snapshots[series.order[-1]].started["corpus"]["name"]
+    if "drift.corpus" not in map(overrides.setting, context.typed):
+        return {**settings, "corpus": known}
+    if _name(settings["corpus"]) != known:
+        raise UserError(
+            f"drift.corpus={settings['corpus']} is not {known}, which the series {folder.name} was asked; leave it out, or start "
+            "another series"
+        )
+    return settings
+
+
+def questions_of(settings: Mapping[str, Any], asked: RecordedSnapshot) -> Corpus:
+    """The public prompts of the corpus that a snapshot was asked.
+
+    UserError if the corpus of these settings has another name, or does not hold every public prompt of the record as it was.
+    """
+    from suites.drift import corpus
+
+    found, recorded = corpus.load(settings["corpus"]), asked.started["corpus"]
+    if found.name != recorded["name"]:
+        raise UserError(
+            f"{asked.id} was asked the corpus {recorded['name']}, not {found.name}; give that one as drift.corpus="
+        )
+    hashes = {prompt.key: prompt.hash for prompt in found.prompts}
+    for one in recorded["public"]:
+        if hashes.get(key := f"{one['id']}@{one['version']}") != one["hash"]:
+            raise UserError(
+                f"the corpus {found.name} has no {key} as {asked.id} was asked it; give the folder that has it as drift.corpus="
+            )
+    return found
+
+
 def analysed_by(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that an analysis depends on."""
-    names = ("corpus", "every", "default_samples", "zero_samples", "alpha", "minimum_prompts", "most_errors")
-    return {name: settings[name] for name in (*names, "resamples", "prompt_level")}
+    """The settings that an analysis rests on; of a corpus in a folder its name, wherever it lies."""
+    names = ("every", "default_samples", "zero_samples", "alpha", "minimum_prompts", "most_errors")
+    rest = {name: settings[name] for name in (*names, "resamples", "prompt_level")}
+    return {"corpus": _name(settings["corpus"]), **rest}
+
+
+def _name(corpus: str | Path) -> str:
+    """What a corpus is called: its name, or that of its folder."""
+    return Path(corpus).name
+
+
+def set_torn_line_aside(folder: Path) -> None:
+    """Let the record of a series end with a whole line, before anything reads it: whoever was killed may have torn the last."""
+    from suites.drift import series_record
+    from suites.log import chain
+
+    if (path := folder / series_record.NAME).is_file():
+        with chain.Writer(path):
+            pass
 
 
 def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[str, Any]) -> int:

@@ -19,12 +19,13 @@ import results_io
 from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import models
 from circuits.circuit import parse_head
-from meridian import commandline
+from meridian import commandline, drift_classes, drift_series
 from meridian.context import RunContext
+from meridian.drift_classes import class_of
 from meridian.training import tuning
 from result_types import ComparedHead, DriftTraceResult, RestoredShare
 from results_io import UserError
-from suites import abstention, declaration, lock, runner
+from suites import declaration, lock, runner
 from suites.bridge import hypothesis, pairing, stored_pairs
 from suites.drift import analysis, centroid, corpus, hedging, length, refusal, schedule, series_record, silent_update
 from suites.drift.corpus import Corpus
@@ -38,7 +39,8 @@ NUMBER, NAME = "170", "drift_trace"
 FILE = f"{NUMBER}_{NAME}.json"
 TRACED, NOT_ENOUGH = 0, 3  # exit codes
 TRACEABLE = tuple(one.NAME for one in (refusal, hedging, length, centroid, silent_update))
-CONTROL_SEED = 10_000  # of the null-tuned copy; no other copy has this seed
+CONFIRMED, NOT_CONFIRMED = "confirmed", "not confirmed"  # verdicts on a named head
+CONTROL_SEED = 10_000  # of the null-tuned copy: no other copy has it
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,14 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Change:
-    """One text: the classes of the two checkpoints' answers to it, and the prompt that it belongs to."""
+    """One text: what the two checkpoints say to it, as classes and in words, and the prompt that it belongs to."""
 
     text: str
     system: str | None
     cluster: str
     before: str
     after: str
+    said: tuple[str, str]
 
 
 def alarms(folder: Path) -> list[Alarm]:
@@ -82,15 +85,6 @@ def alarms(folder: Path) -> list[Alarm]:
 def read(path: Path) -> DriftTraceResult:
     """The result of a trace. ResultError if the file is not one, or was changed after it was written."""
     return cast(DriftTraceResult, results_io.read(path, NUMBER))
-
-
-def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
-    """The class of an output: "refused"; given an `answer`, "right" or "wrong: <first word>"; else its first word, or ""."""
-    if (abstention.begins(text, markers) if markers else abstention.refused(text)) is not None:
-        return "refused"
-    words = text.split()
-    first = words[0].strip(".,;:!?") if words else ""
-    return ("right" if first == answer else f"wrong: {first}") if answer else first
 
 
 def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[str, str]]:
@@ -113,7 +107,8 @@ def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[st
 def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Prompt]:
     """The public prompts on the alarm's axis that its snapshot was asked.
 
-    The trace asks all of them with their siblings, not only the changed ones, so that passing prompts stand beside failing ones.
+    The trace asks all of them with their siblings, not only those that changed: passing ones stand beside the failing. Of two
+    plants of share .3, the 6 and 5 prompts that changed gave 19 and 16 pairs, and task=failures needs 20; all gave 51 and 45.
     """
     rows = series_record.read(folder / series_record.NAME).snapshots[alarm.snapshot].rows
     asked = {cell.prompt for cell in rows}
@@ -126,8 +121,9 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     Exit code 3 if no output changed its class, or if the model gives no access to its activations.
     """
     say = context.reporter.say
-    questions = corpus.load(settings["corpus"])
     require_known(folder, alarm)
+    series = series_record.read(folder / series_record.NAME)
+    questions = drift_series.questions_of(settings, series.snapshots[alarm.snapshot])
     keys = changed(folder, alarm, questions)
     if not keys:
         say(
@@ -150,8 +146,12 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     )
     own = folder / "trace" / alarm.name
     say(failures(context, own, alarm, opened, texts, questions))
-    found = across(paths, opened, changes, questions, settings["trace"], context.settings["engine"]["name"])
-    control = null_control(folder, paths["b"], found, settings, opened, changes, questions)
+    backend = context.settings["engine"]["name"]
+    found = across(paths, opened, changes, questions, settings["trace"], backend)
+    lacking = control_lacks(paths["b"], found)
+    control = (
+        None if lacking else null_control(folder, paths["b"], found, settings, opened, changes, questions, backend)
+    )
     document = {
         "number": NUMBER,
         "id": NAME,
@@ -161,6 +161,8 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
         "settings": settings["trace"],
         **found,
         "control": control,
+        "control_status": "not_applicable" if lacking else "ok",
+        "control_reason": lacking,
     }
     results_io.write(own / FILE, document)
     for line in sentences(cast(DriftTraceResult, document)):
@@ -240,8 +242,8 @@ def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Seque
     said = {side: [output.text for output in model.generate(requests)] for side, model in opened.items()}
     found = []
     for (text, prompt), one, other in zip(asked, said["a"], said["b"], strict=True):
-        classes = [class_of(output, None, questions.markers) for output in (one, other)]
-        found.append(Change(text, prompt.system, prompt.key, *classes))
+        before, after = (class_of(output, None, questions.markers) for output in (one, other))
+        found.append(Change(text, prompt.system, prompt.key, before, after, (one, other)))
     return found
 
 
@@ -253,11 +255,8 @@ def failures(
     texts: Sequence[Change],
     questions: Corpus,
 ) -> str:
-    """Run the suite of these texts on both checkpoints, and write pairs of failures for task=failures.
-
-    Returns one sentence about the later checkpoint's failures.
-    """
-    suite = write_suite(folder / "suite", alarm, texts, opened["a"], questions)
+    """The suite of these texts, run on both checkpoints; the later one's failures as pairs for task=failures. One sentence."""
+    suite = write_suite(folder / "suite", alarm, texts, questions)
     groups = {}
     for side, model in opened.items():
         target = context.results / model.name / stored_pairs.FOLDER / suite.id
@@ -275,21 +274,17 @@ def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
     return f"certify it with: python run.py task=failures task.group={suite} {named}{context.choice('results')}"
 
 
-def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Suite:
-    """An A3 suite with its lock: every text must be answered as the earlier checkpoint answered it."""
-    requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in texts]
-    said = [output.text for output in before.generate(requests)]
+def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], questions: Corpus) -> Suite:
+    """An A3 suite with its lock: every text must be answered in the class of the earlier checkpoint's answer."""
+    answers = {prompt.key: prompt.answer for prompt in questions.prompts}
+    refusal = drift_classes.refusal_pattern([said for one in texts for said in one.said], questions.markers)
     items: list[dict[str, Any]] = []
     first: dict[str, str] = {}
-    for number, (one, text) in enumerate(zip(texts, said, strict=True)):
-        word = text.split()[0] if text.split() else ""
-        item: dict[str, Any] = {
-            "id": f"text-{number:03d}",
-            "prompt": one.text,
-            "cluster": one.cluster,
-            "template": alarm.axis,
-        }
-        item["expect"] = {"must": [f"^{_literal(word)}"]}
+    for number, one in enumerate(texts):
+        own = {"id": f"text-{number:03d}", "prompt": one.text, "system": one.system}
+        item = {**own, "cluster": one.cluster, "template": alarm.axis}
+        answer = None if one.cluster in first else answers[one.cluster]  # a sibling asks for another fact
+        item["expect"] = drift_classes.expectation(one.said[0], answer, questions.markers, refusal)
         if one.cluster in first:
             item["variant"] = {"kind": "sibling", "parent": first[one.cluster]}
         first.setdefault(one.cluster, item["id"])
@@ -298,12 +293,21 @@ def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: Loc
         "id": alarm.id,
         "version": "1.0.0",
         "title": f"{alarm.metric} on {alarm.axis} as before {alarm.snapshot}",
-        "description": "Texts whose output changed between two checkpoints; each must be answered as the earlier one did.",
+        "description": "Prompts of an axis on which outputs changed their class between two checkpoints, with siblings: each "
+        "must have the class that it had before.",
         "mode": "A3",
         "contexts": ["question_answering"],
         "requires": ["generation"],
         "items": items,
-        "legs": [{"name": "greedy", "temperature": 0, "samples": 1, "max_tokens": 2}],
+        "legs": [
+            {
+                "name": "greedy",
+                "temperature": 0,
+                "samples": 1,
+                "max_tokens": questions.max_tokens,
+                "stop": list(questions.stop),
+            }
+        ],
         "trace": {"strategy": "role_swap", "positions": []},
         "minimum": 1,
         "gate": None,
@@ -312,12 +316,6 @@ def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: Loc
     (folder / lock.FILE).unlink(missing_ok=True)
     results_io.write_text(folder / lock.FILE, lock.freeze(declaration.read(folder)))
     return declaration.load(folder)
-
-
-def _literal(word: str) -> str:
-    """A pattern that matches exactly this word."""
-    escaped = "".join(char if char.isalnum() or ord(char) > 127 else f"\\{char}" for char in word)
-    return escaped + (r"\b" if word[-1:].isalnum() else "")
 
 
 # --- across checkpoints -----------------------------------------------------------------------------------------------
@@ -381,17 +379,33 @@ def named_and_confirmed(cross: CrossCheckpoint, found: Restored, settings: Mappi
     other = halves["confirmation"]
     for name in ("ceiling", "floor"):
         result[name] = _share(getattr(found, name)[other], found.gap[other], clusters[other])
-    for n in named:
-        own = {"head": found.heads[n], "discovery": float(share[n]), "interval": list(bounds[n])}
-        result["named"].append(
-            own | {"confirmation": _share(found.effect[n, other], found.gap[other], clusters[other])}
-        )
     if not named:
         result["reason"] = f"no head alone restores more than {settings['minimum_share']:g} for sure"
         return result
+    again = confirmed(found.effect[named][:, other], found.gap[other], clusters[other], settings)
+    for n, one in zip(named, again, strict=True):
+        own = {"head": found.heads[n], "discovery": float(share[n]), "interval": list(bounds[n])}
+        result["named"].append(own | one)
     joint = cross.together([parse_head(found.heads[n]) for n in named])
     result["together"] = _share(joint[other], found.gap[other], clusters[other])
     return result
+
+
+def confirmed(
+    effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, settings: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """What each named head restores on the half that did not name it, and whether that confirms it.
+
+    `effect`: [head, question]. The intervals hold all named heads at once; a head is confirmed if its lower end is above
+    minimum_share, as for being named.
+    """
+    rows = []
+    for own, (low, high) in zip(effect, hypothesis.intervals(effect, gap, clusters, settings), strict=True):
+        interval = [float(low), float(high)] if np.isfinite(low) and np.isfinite(high) else None
+        verdict = CONFIRMED if low > settings["minimum_share"] else NOT_CONFIRMED
+        share = {"value": float(own.sum() / gap.sum()), "interval": interval}
+        rows.append({"confirmation": share, "verdict": verdict})
+    return rows
 
 
 def compared(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -433,6 +447,15 @@ def _share(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray) -> dict[st
     return {"value": value, "interval": [float(low), float(high)]}
 
 
+def control_lacks(later: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Why there is no null-tuned control; empty where there can be one: it is tuned on prompts of the embedded model's words."""
+    if not found["named"]:
+        return "no head is named"
+    if models.identify(later).knows != "embedded":
+        return "a null-tuned copy is made of checkpoints of the embedded model alone, as its prompts are drawn from its words"
+    return ""
+
+
 def null_control(
     folder: Path,
     later: Mapping[str, Any],
@@ -441,12 +464,13 @@ def null_control(
     opened: Mapping[str, LocalModel],
     changes: Sequence[Change],
     questions: Corpus,
+    backend: str = "auto",
 ) -> dict[str, Any] | None:
     """What the named heads of a null-tuned copy of B restore in B's run, as a share of the same gap.
 
-    None if no head is named, or if B is not a checkpoint of the embedded model: only those can be tuned here, on their samples.
+    None where `control_lacks` says why.
     """
-    if not found["named"] or models.identify(later).knows != "embedded":
+    if control_lacks(later, found):
         return None
     wanted = tuning.Tuning("null", 0.0, CONTROL_SEED)
     own = tuning.checkpoint(
@@ -457,7 +481,7 @@ def null_control(
         folder / "checkpoints" / f"control-{opened['b'].identity['weights'][:8]}",
     )
     asked = asked_of(opened, changes, questions)
-    cross = CrossCheckpoint(models.load(own), models.load(later), asked)
+    cross = CrossCheckpoint(models.load(own), models.load(later), asked, backend)
     joint = cross.together([parse_head(one["head"]) for one in found["named"]])
     gaps = gap_of(opened, asked)
     clusters = np.array([one.cluster for one in asked])
@@ -485,11 +509,11 @@ def sentences(document: DriftTraceResult) -> list[str]:
         return [f"Heads: none is named ({document['reason']}); {counts}", *parts]
     lines = [f"Heads of the checkpoint before, put into the run of the one after ({counts}):"]
     for one in document["named"]:
-        lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half")
+        lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half: {one['verdict']}")
     limits = f"everything {_shown(document['ceiling'])}; nothing {_shown(document['floor'])}"
     lines.append(f"  together {_shown(document['together'])}; {limits}")
-    if document["control"] is not None:
-        lines.append(f"  the same heads of a null-tuned copy: {_shown(document['control'])}")
+    control = _shown(document["control"]) if document["control"] else f"none, since {document['control_reason']}"
+    lines.append(f"  the same heads of a null-tuned copy: {control}")
     return [*lines, *parts]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 import results_io
+from meridian import drift_series
 from meridian.context import RunContext
-from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_of, take_with
+from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_for, settings_of
 from result_types import DriftManifest, ManifestContent
 from results_io import UserError
 
 if TYPE_CHECKING:
+    from suites.drift.series_record import SeriesRecord
     from suites.drift.site import SiteSource
 
 FOLDER = "drift"  # below results
@@ -67,7 +69,11 @@ def folder_of(context: RunContext) -> Path:
 
 
 def take(context: RunContext, folder: Path) -> int:
-    """Take a snapshot now, or all five of the demo. Exit code 3 if the model gave no answer, which is recorded as a gap."""
+    """The snapshot of now, or all five of the demo. Exit code 3 if the model gave no answer: that is a gap.
+
+    UserError also for an endpoint that refuses (a wrong key, a wrong setting): nothing is known of that week then.
+    """
+    drift_series.set_torn_line_aside(folder)
     if context.settings["series"] == DEMO:
         from meridian import drift_demo
 
@@ -75,17 +81,18 @@ def take(context: RunContext, folder: Path) -> int:
         return NO_ALARM
     from suites.drift import schedule, snapshot
     from suites.models import open_model
+    from suites.models.connection import UnansweredError
 
+    settings = settings_for(context, folder)
     try:
         model = open_model(context.model_settings)
-    except UserError as error:
-        if context.model_settings["kind"] != "endpoint" or not context.model_settings["base_url"]:
-            raise
+    except UnansweredError as error:
         week = schedule.week_id(snapshot.now())
-        snapshot.absent(folder, week, str(error))
-        context.reporter.say(f"{week} is a gap: {error}")
+        is_gap = snapshot.absent(folder, week, str(error))
+        what = "is a gap" if is_gap else "is none of the weeks of this series, so nothing is missing"
+        context.reporter.say(f"{week} {what}: {error}")
         return NOT_ENOUGH
-    return take_with(context, folder, model, settings_of(context))
+    return drift_series.take_with(context, folder, model, settings)
 
 
 def analyse(context: RunContext, folder: Path) -> int:
@@ -95,7 +102,7 @@ def analyse(context: RunContext, folder: Path) -> int:
 
     require_record(folder)
     series_record.require_whole(folder, series_record.read(folder / series_record.NAME))
-    manifest = analysis.analyse(folder, analysed_by(settings_of(context)), context.seed)
+    manifest = analysis.analyse(folder, analysed_by(settings_for(context, folder)), context.seed)
     if manifest["registered"]:
         registration.write_decisions(folder, manifest["registered"], snapshot.now())
     manifests = [analysis.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
@@ -140,8 +147,9 @@ def build(context: RunContext, folder: Path) -> int:
         series_record.require_whole(folder, series)
         manifests = [site.downloads.content(analysis.read(path)) for path in paths]
         heads = {one.id: series_record.head(series, one.id) for one in series.finished}
-        source = site.SiteSource(folder.name, in_order(manifests), heads, commit())
-        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
+        shown = revealed(folder, series)
+        source = site.SiteSource(folder.name, in_order(manifests), heads, commit(), shown)
+        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_for(context, folder), folder, shown)
         if not secrets and any(one.started["corpus"]["held_out"] for one in series.snapshots.values()):
             context.reporter.say(
                 "Held-out prompts were asked, and without drift.held_out= no page can be searched for their texts"
@@ -151,12 +159,25 @@ def build(context: RunContext, folder: Path) -> int:
     return NO_ALARM
 
 
-def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
-    """The texts of the held-out prompts, which must not be published; for the demo, they lie beside its record."""
+def revealed(folder: Path, series: SeriesRecord) -> list[dict[str, Any]]:
+    """What do=reveal wrote beside the record, each checked against its commitment."""
+    from suites.drift import corpus, series_record
+
+    published = series_record.commitments(series)
+    return [corpus.revealed(path, published) for path in sorted(folder.glob("revealed-*.json"))]
+
+
+def kept_out(settings: Mapping[str, Any], folder: Path, shown: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The texts of the held-out prompts (of the demo, those beside its record), none of which may be published.
+
+    `shown`: the revealed ones, whose messages may be.
+    """
     from suites.drift import corpus
 
     paths = [Path(settings["held_out"])] if settings["held_out"] else list(folder.glob("held-out.yaml"))
-    return [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
+    public = {message["content"] for one in shown for message in one["prompt"]["messages"]}
+    found = [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
+    return [text for text in found if text not in public]
 
 
 def in_order(manifests: list[ManifestContent]) -> list[ManifestContent]:
@@ -229,14 +250,15 @@ def reveal(context: RunContext, folder: Path) -> int:
     """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment."""
     from suites.drift import corpus, series_record
 
-    settings, key = settings_of(context), context.settings["snapshot"]
+    settings, key = settings_for(context, folder), context.settings["snapshot"]
     if not settings["held_out"] or not key:
         raise UserError("do=reveal needs drift.held_out=FILE and snapshot=<prompt id>@<version>; give both")
     require_record(folder)
     series = series_record.read(folder / series_record.NAME)
-    asked = {cell.prompt for cell in series.snapshots[series.order[-1]].rows} if series.order else ()
-    found = corpus.reveal(Path(settings["held_out"]), key, series_record.commitments(series), asked)
-    target = folder / f"revealed-{results_io.sha256(key)[:8]}.json"  # an id need not be a valid file name
+    known = series_record.commitments(series)
+    active = known["commitments"].keys() - series_record.retired(series)
+    found = corpus.reveal(Path(settings["held_out"]), key, known, active)
+    target = folder / f"revealed-{results_io.sha256(key)[:8]}.json"  # an id may be no name of a file
     results_io.write_text(target, results_io.dumps(found))
     context.reporter.say(f"{target}: the commitment {found['hmac_sha256'][:16]} is of this text and salt")
     return NO_ALARM
@@ -252,7 +274,7 @@ def trace(context: RunContext, folder: Path) -> int:
         if not settings[name]:
             raise UserError(f"do=trace needs {name}=; a row of the table of alarms has all three")
     alarm = drift_trace.Alarm(settings["snapshot"], settings["axis"], settings["metric"])
-    return drift_trace.command(context, folder, alarm, settings_of(context))
+    return drift_trace.command(context, folder, alarm, settings_for(context, folder))
 
 
 def require_record(folder: Path) -> None:

@@ -153,7 +153,7 @@ def _traced(
     texts = drift_trace.answered(opened, questions, drift_trace.asked_on(series, alarm, questions))
     changes = [one for one in texts if one.before != one.after]
     found = drift_trace.across(paths, opened, changes, questions, settings["trace"], engine)
-    control = drift_trace.null_control(folder, later, found, settings, opened, changes, questions)
+    control = drift_trace.null_control(folder, later, found, settings, opened, changes, questions, engine)
     names = [one["head"] for one in found["named"]]
     rest = {key: found[key] for key in ("together", "ceiling", "floor", "reason", "halves", "compared")}
     return {"prompts": len(keys), "named": names, "control": control, **rest}

@@ -29,7 +29,8 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.engine import FusedEngine, LensEngine
-from circuits.engine.lens import hook_name, hooked_logits
+from circuits.engine.decoder import Hook
+from circuits.engine.lens import hook_name
 from circuits.engine.sources import Activations
 from circuits.interventions import Base, Intervention, Recipe, Sweep, Variant, denoise
 from circuits.measurements import direct_logit_attribution
@@ -75,18 +76,23 @@ class GivenLens(LensEngine):
             return {hook: value.to(device) for hook, value in self.given(prompts, hooks).items()}
         return super().activations(prompts, base, hooks, device)
 
+    @torch.no_grad()
+    def hooked_ends(
+        self, prompts: PromptSet, hooks_of: Callable[[slice], list[Hook]]
+    ) -> Float[Tensor, "prompt vocabulary"]:
+        """Logits at the end of every prompt of the "corrupted" run with these hooks, as many prompts at once as fit.
 
-class GivenFused(FusedEngine):
-    """The fused backend, which takes its patches from `given` as well."""
+        For what no sweep says: a value that depends on what the patched run itself has by then. `hooks_of`: for some prompts.
+        """
 
-    given: Given | None = None
+        def read(rows: slice) -> Tensor:
+            return self._forward(prompts.corrupted[rows], prompts.end[rows], hooks_of(rows)).cpu()
 
-    def activations(
-        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
-    ) -> Activations:
-        if base == "clean" and self.given is not None:
-            return {hook: value.to(device) for hook, value in self.given(prompts, hooks).items()}
-        return super().activations(prompts, base, hooks, device)
+        return torch.cat(list(self._in_chunks(prompts, read)))
+
+
+class GivenFused(GivenLens, FusedEngine):
+    """The fused backend alike."""
 
 
 class CrossCheckpoint:
@@ -127,9 +133,11 @@ class CrossCheckpoint:
         table = np.stack([effect[name] for name in names])
         return Restored(names, table, ceiling - ld_b, floor - ld_b, ld_a - ld_b, self.prompts.clusters)
 
-    @torch.no_grad()
     def together(self, heads: Sequence[Node]) -> Float[np.ndarray, " question"]:
-        """LD with all of `heads` writing what they write in A, minus LD_B. Patches change later layers, so this is no sum."""
+        """LD with all of `heads` writing what they write in A, less LD_B. Each layer's own run counts, so this is no sum.
+
+        By hooks in the engine's run: what a head is to change by depends on what it writes after the patches in layers before.
+        """
         wanted: dict[int, list[int]] = {}
         for node in heads:
             wanted.setdefault(node.layer, []).append(node.index)
@@ -140,15 +148,20 @@ class CrossCheckpoint:
         def keep(tensor: Tensor, hook: object, layer: int) -> None:
             now[layer] = tensor
 
-        def add(tensor: Tensor, hook: object, layer: int) -> Tensor:
-            z = z_of_a[hook_name(Node("head", layer))].to(tensor)
+        def add(tensor: Tensor, hook: object, layer: int, rows: slice) -> Tensor:
+            z = z_of_a[hook_name(Node("head", layer))][rows].to(tensor)
             change = written(self.a, layer, z) - written(self.b, layer, now[layer])
             return tensor + change[:, :, wanted[layer]].sum(2)
 
-        hooks = [(hook_name(Node("head", layer)), partial(keep, layer=layer)) for layer in wanted]
-        hooks += [(hook_name(Node("attention", layer)), partial(add, layer=layer)) for layer in wanted]
-        changed, plain = (hooked_logits(self.b, self.prompts.corrupted, self.prompts.end, one) for one in (hooks, []))
-        return (self._difference(changed) - self._difference(plain)).cpu().numpy().astype(float)
+        def hooks_of(rows: slice) -> list[Hook]:
+            kept: list[Hook] = [(hook_name(Node("head", layer)), partial(keep, layer=layer)) for layer in wanted]
+            return kept + [
+                (hook_name(Node("attention", layer)), partial(add, layer=layer, rows=rows)) for layer in wanted
+            ]
+
+        run = self.engine_b.hooked_ends
+        changed, plain = run(self.prompts, hooks_of), run(self.prompts, lambda rows: [])
+        return (self._difference(changed) - self._difference(plain)).numpy().astype(float)
 
     @torch.no_grad()
     def direct(self) -> dict[str, Float[np.ndarray, "head question"]]:
@@ -242,8 +255,8 @@ def prompt_set(questions: Sequence[NextTokenQuestion], vocabulary: int) -> Promp
     )
 
 
-def _engine(model: Model, reference: PromptSet, backend: str) -> GivenLens | GivenFused:
-    """The engine of one checkpoint; `auto` uses the reference backend if the fused one does not support the model.
+def _engine(model: Model, reference: PromptSet, backend: str) -> GivenLens:
+    """The engine of one checkpoint; `auto` takes the reference backend where the fused one does not apply.
 
     UserError for an unknown backend.
     """

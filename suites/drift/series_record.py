@@ -137,6 +137,19 @@ def commitments(series: SeriesRecord) -> dict[str, Any]:
     return {"commitments": dict(sorted(found.items()))}
 
 
+def retired(series: SeriesRecord) -> set[str]:
+    """Prompts that were asked once, and neither in the last finished snapshot nor in one that was begun after it.
+
+    A snapshot that was stopped says nothing of what it would still ask, so it retires nothing.
+    """
+    if not series.finished:
+        return set()
+    last = series.finished[-1].id
+    recent = [last, *(one for one in series.order if series_before(last, one))]
+    still = {cell.prompt for one in recent for cell in series.snapshots[one].rows}
+    return {cell.prompt for one in series.finished for cell in one.rows} - still
+
+
 def previous(series: SeriesRecord, identifier: str) -> RecordedSnapshot | None:
     """The last finished snapshot before `identifier` that is on schedule: two weeks ago if every second week is scheduled."""
     before = [one for one in series.finished if series_before(one.id, identifier)]

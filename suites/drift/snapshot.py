@@ -135,8 +135,7 @@ def take(
 def _require_open(series: SeriesRecord, own: str, settings: Mapping[str, Any]) -> None:
     """UserError unless the snapshot may be taken now."""
     _require_one_kind(series, own)
-    if (known := series.snapshots.get(own)) is not None and known.finished is not None:
-        raise UserError(f"the snapshot {own} is finished; a sample taken later is none of it: take the next one")
+    _require_unfinished(series, own)
     _require_not_over(series, own)
     if asked := settings.get("snapshot"):
         if asked != own and schedule.kind(asked) == "week":
@@ -148,6 +147,12 @@ def _require_open(series: SeriesRecord, own: str, settings: Mapping[str, Any]) -
     clash = [one for one in series.snapshots if one.partition("-")[0] == own.partition("-")[0] and one != own]
     if clash and schedule.kind(own) == "checkpoint":
         raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
+
+
+def _require_unfinished(series: SeriesRecord, own: str) -> None:
+    """UserError for a snapshot that has all its samples."""
+    if (known := series.snapshots.get(own)) is not None and known.finished is not None:
+        raise UserError(f"the snapshot {own} is finished; a sample taken later is none of it: take the next one")
 
 
 def _require_not_over(series: SeriesRecord, own: str) -> None:
@@ -274,15 +279,23 @@ def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, i
     writer.append([{**noted, "detected_at": clock().isoformat()}])
 
 
-def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
-    """Record once that no sample of a snapshot could be taken. UserError in a series of local checkpoints."""
+def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> bool:
+    """Put on record that no sample of a snapshot could be taken, once; False for a week that the schedule leaves out: no gap.
+
+    UserError in a series of local checkpoints, and for a finished snapshot or a week that is over.
+    """
     with Writer(folder / series_record.NAME) as writer:
         series = series_record.read(folder / series_record.NAME)
         _require_one_kind(series, snapshot)
+        _require_unfinished(series, snapshot)
         _require_not_over(series, snapshot)
-        if any(gap["snapshot"] == snapshot for gap in series.gaps):
-            return
-        note_gap(writer, snapshot, cause, {"cells": series_record.expected_cells(series, snapshot)}, clock)
+        begun, weeks = series.snapshots.get(snapshot), series_record.scheduled_until(series, snapshot)
+        if begun is None and weeks and snapshot not in weeks:
+            return False
+        if not any(gap["snapshot"] == snapshot for gap in series.gaps):
+            lacking = begun.lacking if begun else series_record.expected_cells(series, snapshot)
+            note_gap(writer, snapshot, cause, {"cells": lacking}, clock)
+        return True
 
 
 def _ask(

@@ -37,6 +37,10 @@ class EndpointError(UserError):
     """A request without a usable answer: refused, out of budget, or still failing after all retries."""
 
 
+class UnansweredError(EndpointError):
+    """A request that a server did not answer, or could not just then: another try later may do."""
+
+
 class BudgetError(EndpointError):
     """A request that was not sent because it might have exceeded the budget."""
 
@@ -79,13 +83,15 @@ class Budget:
 
 @dataclass(frozen=True)
 class Failure:
-    """`problem`: what was wrong. `wait`: least seconds before the next try; None: another try is useless. `charged`: the server
-    may have generated all the same, so its tokens count. `refused`: parameters that a refusal names."""
+    """`problem`: what was wrong. `wait`: at least so many seconds before the next try; None: another try is of no use.
+    `charged`: the server may have worked all the same, so its tokens count. `refused`: parameters that a refusal names.
+    `passing`: it may be another answer later on, whether or not it is worth waiting for."""
 
     problem: str
     wait: float | None
     charged: bool = False
     refused: frozenset[str] = frozenset()
+    passing: bool = False
 
 
 class Exchange:
@@ -209,7 +215,8 @@ class Connection:
             changes |= others
 
     def _fail(self, path: str, failure: Failure) -> NoReturn:
-        raise EndpointError(f"{self.base_url}/{path} gave no answer{failure.problem}")
+        error = UnansweredError if failure.passing else EndpointError
+        raise error(f"{self.base_url}/{path} gave no answer{failure.problem}")
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, tokens: int) -> dict[str, Any] | Failure:
         """The answer, or the last failure after all tries that are allowed and useful. BudgetError if the budget is used up."""
@@ -229,8 +236,9 @@ class Connection:
     def _try(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any] | Failure:
         try:
             response, content = self._read(method, path, body)
-        except httpx.RequestError as error:  # a broken connection, a timeout, a wrong content encoding
-            return Failure(f"{type(error).__name__} {self._quoted(str(error))}".strip(), 0.0, charged=True)
+        except httpx.RequestError as error:  # a broken connection, a timeout, a body that is not compressed as it says
+            said = f"{type(error).__name__} {self._quoted(str(error))}".strip()
+            return Failure(said, 0.0, charged=True, passing=True)
         if response.status_code != httpx.codes.OK:
             return self._refusal(response, content.decode(errors="replace"))
         if len(content) > MOST_BYTES:
@@ -267,9 +275,11 @@ class Connection:
         status, wait = response.status_code, _retry_after(response)
         quoted = f"status {status}, {self._quoted(text)}"
         if wait > LONGEST_WAIT:
-            return Failure(f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s", None)
+            asked = f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s"
+            return Failure(asked, None, passing=status in RETRIED)
         named = (name for name in REPLACEABLE if status in REFUSALS and re.search(rf"\b{name}\b", text))
-        return Failure(quoted, wait if status in RETRIED else None, refused=frozenset(named))
+        passing = status in RETRIED
+        return Failure(quoted, wait if passing else None, refused=frozenset(named), passing=passing)
 
     def _quoted(self, text: str) -> str:
         """The beginning of a text, without the key. The key is removed before truncation, since half a key is not found."""

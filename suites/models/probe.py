@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from results_io import UserError
 from suites.models import answers
-from suites.models.connection import CHAT, BudgetError, Connection, EndpointError
+from suites.models.connection import CHAT, BudgetError, Connection, EndpointError, UnansweredError
 
 Found = TypeVar("Found")
 
@@ -47,6 +47,7 @@ class Prober:
         self.connection = connection
         self.name = name
         self.why: dict[str, str] = {}
+        self.unanswered = False  # whether the server failed to answer, rather than refused
 
     def ask(self, chat: bool, max_tokens: int = 1, **settings: Any) -> dict[str, Any]:
         """One answer to PROMPT. EndpointError if there is none, or it is not of the expected form."""
@@ -65,6 +66,7 @@ class Prober:
             raise
         except EndpointError as error:
             self.why[what] = str(error)
+            self.unanswered |= isinstance(error, UnansweredError)
             return None
 
     def echo_tokens(self) -> int | None:
@@ -113,7 +115,8 @@ class Prober:
 
 
 def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
-    """Probe all capabilities with about a dozen short requests. UserError if it answers neither completions nor chat.
+    """Ask the endpoint for everything, about a dozen short requests. UserError if it answers neither completions nor chat:
+    UnansweredError where it may do so later.
 
     `chat`: use chat (True) or completions (False); None: chat if it works.
     """
@@ -123,7 +126,8 @@ def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
     first = (chatted if chat is not False else None) or (plain if chat is not True else None)
     if first is None:
         reasons = "; ".join(dict.fromkeys(prober.why.values())) or f"chat={chat} is not what it does"
-        raise UserError(f"the endpoint {connection.base_url} does not answer as {name}: {reasons}")
+        error = UnansweredError if prober.unanswered else UserError
+        raise error(f"the endpoint {connection.base_url} does not answer as {name}: {reasons}")
     chat = first is chatted
     count = prober.echo_tokens() if plain else None
     return Probe(

@@ -15,7 +15,7 @@ from suites.log import chain
 from suites.models.local import LocalModel
 from suites.modes import embedding
 from tests.commandline import command
-from tests.suites.test_drift_analysis import line, week
+from tests.suites.test_drift_analysis import begun, line, week
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
 TUNING = {"steps": 60, "rate": 3e-4, "batch": 32, "documents": 320}
@@ -118,3 +118,112 @@ def test_a_series_of_checkpoints_from_snapshot_to_trace(tmp_path) -> None:
     assert traced["together"]["value"] > 0.3 and abs(traced["floor"]["value"]) < 1e-3
     assert command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
     assert command(*common, "do=verify", f"out={tmp_path / 'site'}").code == 0
+
+
+# --- one corpus, and what is published of it --------------------------------------------------------------------------
+
+FACTS = "factual-stability"
+
+
+def natural_series(folder, second="The capital is Kyoto.", **identity) -> None:
+    """Two weeks of three facts of the corpus natural at temperature 0; in the second week the first answer may be another."""
+    asked = corpus.load("natural")
+    public = [{**prompt.frozen, "hash": prompt.hash, "answer": prompt.answer} for prompt in asked.prompts]
+    facts = [prompt for prompt in asked.prompts if prompt.axis == FACTS][:3]
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for name, first in (("2026-W22", "The capital is Tokyo."), ("2026-W23", second)):
+            said = (first, "The symbol of gold is Au.", "A hexagon has 6 sides.")
+            rows = [
+                line(name, prompt.id, sample, text, axis=FACTS, leg=leg, prompt_hash=prompt.hash)
+                for prompt, text in zip(facts, said, strict=True)
+                for leg in ("default", "zero")
+                for sample in range(2)
+            ]
+            week(writer, name, rows, name="natural", markers=[], public=public, not_applicable={}, n=len(rows))
+
+
+def traced(tmp_path, *more):
+    asked = ("series=prod", "do=trace", "snapshot=2026-W23", f"axis={FACTS}", "metric=length")
+    return command("drift", *asked, f"results={tmp_path}", *more)
+
+
+def test_a_trace_asks_the_corpus_that_the_series_recorded(tmp_path) -> None:
+    """Nothing was typed, and the default is pocket: Tokyo became Kyoto all the same. An endpoint's trace ends there."""
+    natural_series(tmp_path / "drift" / "prod")
+    done = traced(tmp_path)
+    assert (done.code, done.errors) == (3, "")
+    assert "1 prompts changed their class" in done.output and "fact-00@1: right -> wrong: The" in done.output
+    assert "no activations" in done.output
+    refused = traced(tmp_path, "drift.corpus=pocket")
+    assert refused.code == 2 and refused.errors.count("\n") == 1
+    assert "drift.corpus=pocket is not natural, which the series prod was asked" in refused.errors
+    assert traced(tmp_path, "drift.corpus=natural").code == 3
+
+
+def test_a_trace_of_what_did_not_change_ends_with_exit_code_3(tmp_path) -> None:
+    """Other words around the same fact are no change of class."""
+    natural_series(tmp_path / "drift" / "prod", "It is Tokyo, the capital.")
+    done = traced(tmp_path)
+    assert (done.code, done.errors) == (3, "") and "No output at temperature 0" in done.output
+
+
+def test_manifests_name_the_corpus_of_the_series_and_are_enough_for_its_site(tmp_path) -> None:
+    folder = tmp_path / "drift" / "prod"
+    natural_series(folder)
+    common = ("drift", "series=prod", f"results={tmp_path}", "drift.resamples=100")
+    assert command(*common, "do=analyse").code == 3  # three prompts are too few for a test
+    manifest = json.loads((folder / "manifest-2026-W23.json").read_text())
+    assert (manifest["settings"]["corpus"], manifest["subject"]["corpus"]["name"]) == ("natural", "natural")
+    assert command(*common, "do=analyse", "drift.corpus=pocket").code == 2
+    assert command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
+    public = tmp_path / "site" / "data" / "2026-W23" / "manifest.json"
+    done = command(
+        "drift", "do=site", f"manifest={public}", f"out={tmp_path / 'again'}", f"results={tmp_path / 'none'}"
+    )
+    assert (done.code, done.errors) == (0, "") and not (tmp_path / "none").exists()
+    for name in ("index.html", "methodology.html", f"axis-{FACTS}.html", "data/2026-W23/metrics.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "site" / name).read_bytes(), name
+    damaged = tmp_path / "manifest.json"
+    damaged.write_text(public.read_text()[:-200])
+    refused = command("drift", "do=site", f"manifest={damaged}", f"out={tmp_path / 'never'}")
+    assert refused.code == 2 and "is not JSON" in refused.errors and not (tmp_path / "never").exists()
+
+
+def test_what_is_revealed_is_published_and_what_is_still_asked_is_not(tmp_path) -> None:
+    """W22 asks both prompts, W23 the second alone, and W24 is killed after its header: the second is still kept."""
+    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 10))]
+    old, kept = (rows[n]["id"] for n in (0, 1))
+    path, folder = tmp_path / "held-out.yaml", tmp_path / "drift" / "prod"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    of_corpus = {"name": "pocket", "commitments": corpus.commitments(path)["commitments"], "held_out": len(rows)}
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for name, asked in (("2026-W22", (old, kept)), ("2026-W23", (kept,))):
+            week(writer, name, [line(name, one, 0, split="held_out") for one in asked], **of_corpus)
+        writer.append([begun("2026-W24", **of_corpus)])
+    common = ("drift", "series=prod", f"results={tmp_path}", f"drift.held_out={path}", "drift.resamples=100")
+    refused = command(*common, "do=reveal", f"snapshot={kept}@1")
+    assert refused.code == 2 and f"{kept}@1 is not retired" in refused.errors
+    assert command(*common, "do=reveal", f"snapshot={old}@1").code == 0
+    assert (
+        command(*common, "do=analyse").code == 3 and command(*common, "do=site", f"out={tmp_path / 'site'}").code == 0
+    )
+    (shown,) = json.loads((tmp_path / "site" / "data" / "revealed.json").read_text())
+    assert shown["prompt"]["messages"] == [{"role": "user", "content": rows[0]["prompt"]}]
+    assert shown["salt"] == rows[0]["salt"] and "data/revealed.json" in (tmp_path / "site" / "index.html").read_text()
+    (stored,) = folder.glob("revealed-*.json")
+    stored.write_text(stored.read_text().replace(rows[0]["prompt"], rows[1]["prompt"]))
+    forged = command(*common, "do=site", f"out={tmp_path / 'site'}")
+    assert forged.code == 2 and "is not what was committed to" in forged.errors
+
+
+@pytest.mark.slow
+def test_a_snapshot_whose_last_line_a_kill_tore_is_resumed_by_the_command(tmp_path) -> None:
+    folder = tmp_path / "drift" / "mine"
+    few = ("drift.default_samples=1", "drift.zero_samples=1")
+    asked = ("drift", "series=mine", "do=snapshot", "model=pocket", "drift.order=1", *few, f"results={tmp_path}")
+    assert command(*asked).code == 0
+    content = (folder / series_record.NAME).read_bytes()
+    (folder / series_record.NAME).write_bytes(content[: len(content) // 2])
+    done = command(*asked)
+    assert (done.code, done.errors) == (0, "") and "120 outputs, 0 failed" in done.output
+    assert [one["kind"] for one in chain.read(folder / series_record.NAME)].count("recovery") == 1

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import regex
 
-from meridian import drift_trace
+from meridian import drift_classes, drift_trace
+from suites.drift.corpus import Corpus, Prompt
 from suites.drift.cross_checkpoint import Restored
+from tests.result_samples import completed
 
 TRACE = {"minimum_gap": 0.5, "minimum_share": 0.01, "level": 0.95, "most_named": 2, "discovery": 0.5}
 
@@ -76,3 +81,142 @@ def test_a_trace_of_an_endpoint_ends_at_the_changed_outputs() -> None:
         "  color-2@1: empty -> red",
     ]
     assert "no activations" in lines[3]
+
+
+# --- classes and the suite that holds them ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "expected"),
+    [
+        ("The capital of Japan is Tokyo.", "Tokyo", "right"),
+        ("**Tokyo** is the capital.", "Tokyo", "right"),
+        ("Plants take in Carbon\ndioxide from the air.", "carbon dioxide", "right"),
+        ("Plants take in carbon from the air.", "carbon dioxide", "wrong: Plants"),
+        ("A hexagon has 6 sides.", "six", "right"),
+        ("A hexagon has sixty sides, or 16.", "six", "wrong: A"),
+        ("The capital is Kyoto.", "Tokyo", "wrong: The"),
+        ("I'm sorry, but I can't help with that. Tokyo.", "Tokyo", "refused"),
+    ],
+)
+def test_a_fact_is_right_wherever_a_chat_model_states_it(text, answer, expected) -> None:
+    assert drift_trace.class_of(text, answer, ()) == expected
+
+
+SAID = (
+    "It is quiet", "It is quiet.", "it is  quiet today", "It was blue", "It, too, is blue", "red", "Red and blue", "red, red",
+    "", "the color is red", "I'm sorry, but I can't help with that.", "I cannot help with that.", "C++ is red", "(red)",
+)  # fmt: skip
+
+
+def passes(expect, text) -> bool:
+    """As mode A3 judges a stripped output."""
+    found = [[regex.search(one, text.strip()) for one in expect.get(key, ())] for key in ("must", "must_not")]
+    return all(found[0]) and not any(found[1])
+
+
+@pytest.mark.parametrize("answer", [None, "red", "dark red"])
+@pytest.mark.parametrize("markers", [(), ("It is quiet",)])
+def test_an_output_passes_a_suite_if_it_is_of_the_class_that_the_earlier_one_was(answer, markers) -> None:
+    """Every output as the earlier and as the later one: what A3 says is whether the classes are equal."""
+    refusal = drift_classes.refusal_pattern(SAID, markers)
+    for before in SAID:
+        expect = drift_classes.expectation(before, answer, markers, refusal)
+        for after in SAID:
+            alike = [drift_classes.class_of(one, answer, markers) for one in (before, after)]
+            assert passes(expect, after) == (alike[0] == alike[1]), (before, after, expect)
+
+
+def test_the_suite_asks_as_the_snapshot_did(tmp_path) -> None:
+    """The policy of a prompt, whole outputs, the corpus' stops; "It was blue" is no refusal; a sibling has no known fact."""
+    prompt = Prompt(
+        "word-0", 1, "refusal-boundary", (("system", "Never say blue."), ("user", "Say it.")), answer="blue"
+    )
+    questions = Corpus("mine", "1", (prompt,), markers=("It is quiet",), stop=(".",), max_tokens=32)
+    texts = [
+        drift_trace.Change("Say it.", prompt.system, "word-0@1", "refused", "blue", ("It is quiet", "blue")),
+        drift_trace.Change("Say this.", prompt.system, "word-0@1", "red", "refused", ("red sea", "It is quiet")),
+    ]
+    alarm = drift_trace.Alarm("c00000001-0123abcd", "refusal-boundary", "refusal")
+    suite = drift_trace.write_suite(tmp_path / "suite", alarm, texts, questions)
+    assert [one.system for one in suite.items] == ["Never say blue."] * 2
+    assert [(leg.max_tokens, leg.stop, leg.temperature) for leg in suite.legs] == [(32, (".",), 0)]
+    first, second = (one.expect for one in suite.items)
+    assert [passes(first, text) for text in ("It is quiet", "It was blue", "blue")] == [True, False, False]
+    assert [passes(second, text) for text in ("red sea", "red", "blue", "It is quiet")] == [True, True, False, False]
+
+
+# --- confirmation and control -----------------------------------------------------------------------------------------
+
+
+def test_a_head_whose_other_half_covers_nothing_is_not_confirmed() -> None:
+    """L0H1 restores .25 where it was named and nothing, or as much the other way, elsewhere; L0H0 restores .4 on both."""
+    cross = Scripted()
+    kept = [drift_trace.corpus.kept_out(b"discovery", one, 0.5) for one in cross.clusters]
+    other = np.flatnonzero(~np.array(kept))
+    cross.effect[1, other] = np.where(np.arange(len(other)) // 2 % 2, 1.0, -1.0)
+    found = drift_trace.named_and_confirmed(cross, cross.restored(), TRACE)
+    assert [(one["head"], one["verdict"]) for one in found["named"]] == [
+        ("L0H0", "confirmed"),
+        ("L0H1", "not confirmed"),
+    ]
+    low, high = found["named"][1]["confirmation"]["interval"]
+    assert low < 0 < high
+    document = completed("170", **found, control=None, control_reason="there is a reason")
+    lines = drift_trace.sentences(document)
+    assert lines[1].startswith("  L0H0 restores 0.4") and lines[1].endswith("on the other half: confirmed")
+    assert lines[2].endswith("on the other half: not confirmed")
+
+
+def test_intervals_of_the_other_half_hold_all_named_heads_at_once() -> None:
+    """With twice as many named heads each has half of the error: a wider interval around the same share."""
+    cross, widths = Scripted(), {}
+    for most in (1, 2):
+        found = drift_trace.named_and_confirmed(cross, cross.restored(), {**TRACE, "most_named": most})
+        low, high = found["named"][0]["confirmation"]["interval"]
+        assert found["named"][0]["confirmation"]["value"] == pytest.approx(0.4, abs=0.01) and low < 0.4 < high
+        widths[most] = high - low
+    assert widths[2] / widths[1] > 1.1
+
+
+def test_why_there_is_no_control_is_said(monkeypatch) -> None:
+    for knows, named, said in (
+        ("natural language", [{"head": "L0H0"}], "of the embedded model alone"),
+        ("embedded", [], "no head is named"),
+        ("embedded", [{"head": "L0H0"}], ""),
+    ):
+        monkeypatch.setattr(drift_trace.models, "identify", lambda _, knows=knows: SimpleNamespace(knows=knows))
+        found = drift_trace.control_lacks({}, {"named": named})
+        assert said in found and bool(found) == bool(said)
+    share = {"value": 0.5, "interval": None}
+    head = {"head": "L0H0", "discovery": 0.5, "interval": [0.4, 0.6], "confirmation": share, "verdict": "confirmed"}
+    parts = {"named": [head], "together": share, "control_status": "not_applicable", "control_reason": "it is no copy"}
+    lines = drift_trace.sentences(completed("170", **parts, control=None))
+    assert "  the same heads of a null-tuned copy: none, since it is no copy" in lines
+    lines = drift_trace.sentences(completed("170", **parts, control=share))
+    assert "  the same heads of a null-tuned copy: 0.50" in lines
+
+
+@pytest.mark.parametrize("backend", ["lens", "fused"])
+def test_the_control_runs_in_the_backend_that_was_asked_for(backend, monkeypatch, tmp_path) -> None:
+    """Forty questions with a gap of 2 nats each, of which the heads of the control restore .1."""
+    asked = [SimpleNamespace(cluster=f"prompt-{n}") for n in range(40)]
+    seen = []
+
+    def opened(a, b, questions, engine="auto"):
+        seen.append(engine)
+        return SimpleNamespace(together=lambda heads: np.full(len(questions), 0.2))
+
+    for name, value in (
+        ("identify", lambda _: SimpleNamespace(knows="embedded")), ("load", lambda settings: settings),
+    ):  # fmt: skip
+        monkeypatch.setattr(drift_trace.models, name, value)
+    monkeypatch.setattr(drift_trace.tuning, "checkpoint", lambda *given: {})
+    monkeypatch.setattr(drift_trace, "asked_of", lambda *given: asked)
+    monkeypatch.setattr(drift_trace, "gap_of", lambda *given: np.full(40, 2.0))
+    monkeypatch.setattr(drift_trace, "CrossCheckpoint", opened)
+    model = SimpleNamespace(identity={"weights": "0" * 64})
+    found = {"named": [{"head": "L0H0"}]}
+    settings = {"trace": TRACE, "tuning": {}}
+    share = drift_trace.null_control(tmp_path, {}, found, settings, {"b": model}, [], Corpus("mine", "1", ()), backend)
+    assert share is not None and share["value"] == pytest.approx(0.1) and seen == [backend]

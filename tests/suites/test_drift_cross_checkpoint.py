@@ -112,9 +112,10 @@ def test_every_head_alone_is_what_plain_models_give(pair, plain, questions, back
 
 
 @pytest.mark.slow
-def test_heads_together_are_no_sum_and_what_plain_models_give(pair, plain, questions) -> None:
+@pytest.mark.parametrize("backend", ["lens", "fused"])
+def test_heads_together_are_no_sum_and_what_plain_models_give(pair, plain, questions, backend) -> None:
     (a, _), (b, _) = plain
-    cross = CrossCheckpoint(*(models.load(one) for one in pair), questions, "lens")
+    cross = CrossCheckpoint(*(models.load(one) for one in pair), questions, backend)
     heads = [(0, 1), (1, 3), (1, 5), (3, 0)]
     found = cross.together([Node("head", *one) for one in heads])
     expected = [
@@ -175,3 +176,19 @@ def test_unlike_models_are_refused(pair, questions) -> None:
         CrossCheckpoint(models.load(pair[0]), planted, questions)
     with pytest.raises(UserError, match="no prompt changed"):
         CrossCheckpoint(models.load(pair[0]), models.load(pair[1]), [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "passes"), [("lens", 4), ("fused", 0)])
+def test_heads_together_run_in_the_backend_that_was_asked_for(pair, questions, backend, passes, monkeypatch) -> None:
+    """The bridge runs once for each of the patched and the plain run, in two chunks; not at all in the fused backend."""
+    cross = CrossCheckpoint(*(models.load(one) for one in pair), questions, backend)
+    whole = cross.together([Node("head", 1, 3), Node("head", 3, 0)])
+    counted = []
+    run = cross.b.bridge.run_with_hooks
+    monkeypatch.setattr(
+        cross.b.bridge, "run_with_hooks", lambda *given, **more: counted.append(1) or run(*given, **more)
+    )
+    monkeypatch.setattr(cross.engine_b, "forward_rows", lambda *given, **more: 2)
+    assert cross.together([Node("head", 1, 3), Node("head", 3, 0)]) == pytest.approx(whole, abs=1e-4)
+    assert len(counted) == passes and np.abs(whole).max() > 0.01

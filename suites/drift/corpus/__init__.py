@@ -272,7 +272,11 @@ def commitment(salt: str, prompt: Prompt) -> str:
         key = b""
     if len(key) != 32:
         raise UserError(f"the salt of {prompt.key} is not 32 bytes in hex; draw one with `secrets.token_hex(32)`")
-    return hmac.new(key, lock.canonical(prompt.frozen).encode(), hashlib.sha256).hexdigest()
+    return _hmac(key, prompt.frozen)
+
+
+def _hmac(key: bytes, frozen: Mapping[str, Any]) -> str:
+    return hmac.new(key, lock.canonical(frozen).encode(), hashlib.sha256).hexdigest()
 
 
 def commitments(path: Path) -> dict[str, Any]:
@@ -298,25 +302,40 @@ def secrets(path: Path, public: Corpus) -> list[str]:
     return sorted({text for prompt in read_held_out(path) for text in prompt.texts} - known)
 
 
-def reveal(path: Path, key: str, published: Mapping[str, Any], asked: Iterable[str] = ()) -> dict[str, Any]:
-    """Text and salt of one retired held-out prompt, verified against the `published` commitments.
+def reveal(path: Path, key: str, published: Mapping[str, Any], active: Iterable[str] = ()) -> dict[str, Any]:
+    """Text and salt of one retired held-out prompt, verified against what was published.
 
-    `asked`: the keys asked in the last snapshot, which are not retired. UserError for one of these, for an unknown prompt, and
-    for one with another commitment.
+    `active`: the keys that are not retired. UserError for one of these, for a prompt that is not there, and for one whose
+    commitment is another one.
     """
     salts = _salts(path)
     found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
     if found is None:
         raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
-    if key in set(asked):
+    if key in set(active):
         raise UserError(
-            f"{key} was asked in the last snapshot, so it is not retired; take a snapshot without it, and then reveal it from a "
-            "file that has it"
+            f"{key} is not retired: the last snapshot asked it, or none was finished since; finish a snapshot without it, and "
+            "then reveal it from a file that has it"
         )
     known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
     if known is None or not hmac.compare_digest(known, commitment(salts[key], found)):
         raise UserError(f"{key} is not what was committed to; the published commitment is of another text or salt")
     return {"prompt": found.frozen, "salt": salts[key], "hmac_sha256": known}
+
+
+def revealed(path: Path, published: Mapping[str, Any]) -> dict[str, Any]:
+    """What `reveal` gave, as stored in a file. UserError for a text or salt that is not what was published of it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        key = f"{found['prompt']['id']}@{found['prompt']['version']}"
+        made = _hmac(bytes.fromhex(found["salt"]), found["prompt"])
+        contents = [str(message["content"]) for message in found["prompt"]["messages"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no revealed prompt ({error}); delete it, and reveal the prompt again") from error
+    known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
+    if not contents or known != made or found.get("hmac_sha256") != made:
+        raise UserError(f"{path} is not what was committed to as {key}; delete it, and reveal the prompt again")
+    return found
 
 
 def kept_out(key: bytes, identifier: str, share: float) -> bool:

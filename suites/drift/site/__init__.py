@@ -31,12 +31,13 @@ BUILD = "build.json"  # the only file with a time
 
 @dataclass(frozen=True)
 class SiteSource:
-    """The input of a site: manifests in order, the chain's head of each snapshot, and the code version."""
+    """What a site is made of: manifests in order, the chain's head of each snapshot, the code that made it, prompts revealed."""
 
     series: str
     manifests: Sequence[ManifestContent]
     heads: Mapping[str, Mapping[str, Any]]
     commit: str
+    revealed: Sequence[Mapping[str, Any]] = ()
 
 
 def _visible(value: Any) -> Any:
@@ -55,6 +56,8 @@ def build(source: SiteSource, out: Path, time: datetime, secrets: Iterable[str] 
     for manifest in source.manifests:
         own = downloads.files(manifest, source.heads.get(manifest["snapshot"]))
         files |= {f"data/{manifest['snapshot']}/{name}": content for name, content in own.items()}
+    if source.revealed:
+        files[downloads.REVEALED] = downloads.revealed(source.revealed)
     require_kept_out(files, secrets)
     for path in earlier(out) - {out / name for name in files}:
         path.unlink(missing_ok=True)
@@ -102,6 +105,7 @@ def pages(source: SiteSource) -> dict[str, bytes]:
         "found_with": power.POWER,
         "data": f"data/{last['snapshot']}/manifest.json",
         "files": sorted(downloads.files(last, source.heads.get(last["snapshot"]))),
+        "revealed": {"file": downloads.REVEALED, "count": len(source.revealed)},
     }
     found = {f"{name}.html": _page(name, **shared, **_of(name, last)) for name in PAGES}
     for axis in axes:

@@ -19,7 +19,8 @@ from result_types import DriftManifest, ManifestContent, ManifestRow
 from results_io import UserError
 from suites.drift import corpus
 
-ESCAPED = "backslashreplace"  # for half a surrogate pair, which JSON can hold and UTF-8 cannot
+REVEALED = "data/revealed.json"  # retired held-out prompts, of all snapshots
+ESCAPED = "backslashreplace"  # of half a character, which JSON may hold and UTF-8 not
 COLUMNS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
         ("snapshot", "metric", "name", "axis", "level", "prompt", "harm", "of", "unit", "status"), pa.string()
@@ -64,6 +65,11 @@ def files(manifest: ManifestContent, head: Mapping[str, Any] | None) -> dict[str
     if committed := manifest["subject"].get("corpus", {}).get("commitments"):
         public[corpus.COMMITMENTS] = _json({"commitments": committed})
     return public if head is None else {**public, "head.json": _json(dict(head))}
+
+
+def revealed(prompts: Sequence[Mapping[str, Any]]) -> bytes:
+    """Text and salt of what was held out and is retired, with which anybody can check its commitment."""
+    return _json(sorted(prompts, key=lambda one: (one["prompt"]["id"], one["prompt"]["version"])))
 
 
 def read_manifest(text: str, where: str) -> ManifestContent:
