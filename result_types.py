@@ -1698,7 +1698,7 @@ class CarryingHead(TypedDict):
     discovery: float
     interval: Annotated[Vector, Over("2")]
     confirmation: RestoredShare
-    verdict: Literal["confirmed", "not confirmed"]
+    verdict: NotRequired[Literal["confirmed", "not confirmed"]]  # older traces have none
 
 
 class ComparedHead(TypedDict):
@@ -1748,8 +1748,8 @@ class DriftTraceResult(NumberedResult):
     heads: dict[str, float]
     compared: list[ComparedHead]
     control: RestoredShare | None
-    control_status: Literal["ok", "not_applicable"]
-    control_reason: str
+    control_status: NotRequired[Literal["ok", "not_applicable"]]
+    control_reason: NotRequired[str]
 
 
 # --- geometry --------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from suites import abstention
+from suites import abstention, patterns
 
 REFUSED, RIGHT, WRONG = "refused", "right", "wrong: "
 STOPS = ".,;:!?"  # around a first word
@@ -44,12 +44,17 @@ def stated(answer: str) -> str:
 def refusal_pattern(texts: Iterable[str], markers: Sequence[str]) -> str | None:
     """A pattern of what is a refusal among `texts`: by the markers, else by the phrases that refuse in them; None without any.
 
-    Lists of phrases are longer than a pattern may be, so that only those that were said are in it.
+    Lists of phrases are longer than a pattern may be, so only those that were said are in it, without those that contain a
+    shorter one; if these are still too many, the longest are left out.
     """
     if markers:
         return rf"(?i)^(?:{'|'.join(_words(one) for one in markers)})(?!\w)"
     spans = [(text, abstention.refused(text)) for text in texts]
-    said = {_words(text[slice(*span)]) for text, span in spans if span is not None}
+    said: list[str] = []
+    for phrase in sorted({_words(text[slice(*span)]) for text, span in spans if span is not None}, key=len):
+        whole = len("(?i)") + len("|".join([*said, phrase]))
+        if whole <= patterns.MOST_CHARACTERS and not any(one in phrase for one in said):
+            said.append(phrase)
     return rf"(?i){'|'.join(sorted(said))}" if said else None
 
 

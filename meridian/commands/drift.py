@@ -149,7 +149,10 @@ def build(context: RunContext, folder: Path) -> int:
         heads = {one.id: series_record.head(series, one.id) for one in series.finished}
         shown = revealed(folder, series)
         source = site.SiteSource(folder.name, in_order(manifests), heads, commit(), shown)
-        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_for(context, folder), folder, shown)
+        out, secrets = (
+            Path(settings["out"] or folder / "site"),
+            kept_out(series, settings["drift"]["held_out"], folder, shown),
+        )
         if not secrets and any(one.started["corpus"]["held_out"] for one in series.snapshots.values()):
             context.reporter.say(
                 "Held-out prompts were asked, and without drift.held_out= no page can be searched for their texts"
@@ -167,17 +170,19 @@ def revealed(folder: Path, series: SeriesRecord) -> list[dict[str, Any]]:
     return [corpus.revealed(path, published) for path in sorted(folder.glob("revealed-*.json"))]
 
 
-def kept_out(settings: Mapping[str, Any], folder: Path, shown: Sequence[Mapping[str, Any]]) -> list[str]:
+def kept_out(series: SeriesRecord, held_out: str | None, folder: Path, shown: Sequence[Mapping[str, Any]]) -> list[str]:
     """The texts of the held-out prompts (of the demo, those beside its record), none of which may be published.
 
-    `shown`: the revealed ones, whose messages may be.
+    What the record says was asked in public is no secret, nor are the messages of the revealed prompts, `shown`.
     """
     from suites.drift import corpus
 
-    paths = [Path(settings["held_out"])] if settings["held_out"] else list(folder.glob("held-out.yaml"))
-    public = {message["content"] for one in shown for message in one["prompt"]["messages"]}
-    found = [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
-    return [text for text in found if text not in public]
+    paths = [Path(held_out)] if held_out else list(folder.glob("held-out.yaml"))
+    asked = [prompt for one in series.snapshots.values() for prompt in one.started["corpus"]["public"]]
+    public = [
+        message["content"] for prompt in (*asked, *(one["prompt"] for one in shown)) for message in prompt["messages"]
+    ]
+    return [text for path in paths for text in corpus.secrets(path, public)]
 
 
 def in_order(manifests: list[ManifestContent]) -> list[ManifestContent]:
@@ -189,7 +194,7 @@ def in_order(manifests: list[ManifestContent]) -> list[ManifestContent]:
 
 
 def published(path: Path) -> SiteSource:
-    """The source of a site rebuilt from public data: manifest.json and, if it is there, head.json beside it.
+    """The source of a site rebuilt from public data: manifest.json, and head.json and revealed.json where a site has them.
 
     UserError if the manifest is missing or is not UTF-8 text.
     """
@@ -205,7 +210,9 @@ def published(path: Path) -> SiteSource:
     manifest = downloads.read_manifest(text, str(path))
     head = path.with_name("head.json")
     heads = {manifest["snapshot"]: downloads.read_head(head)} if head.is_file() else {}
-    return site.SiteSource(manifest["series"], [manifest], heads, commit())
+    beside = path.parent.parent / Path(downloads.REVEALED).name
+    shown = downloads.read_revealed(beside, manifest) if beside.is_file() else ()
+    return site.SiteSource(manifest["series"], [manifest], heads, commit(), shown)
 
 
 def commit() -> str:

@@ -200,7 +200,8 @@ def _manifest(
     gaps = known_gaps(series, ids)
     tests = [{**row, **_flag(row, sides[own])} for row in compared.get(own, ())]
     levels = [point for point in history if point["snapshot"] == own]
-    rows = [*_levels(series, own, levels, gaps, sides), *tests, *_untested(own, sides, before)]
+    known = {one: sides[one] for one in ids if one in sides}  # a later snapshot says nothing of an earlier one
+    rows = [*_levels(series, own, levels, gaps, known), *tests, *_untested(own, sides, before)]
     rows += comparison.overlaps(sides[own], seed) if own in sides else []
     rows += _silent(series, ids, sides, compared, before, seed) if own in sides else []
     rows += _breaks(history, compared)
@@ -451,13 +452,14 @@ def _silent(
     if before is None:
         return [{**row, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": {"have": 1, "need": 2}}]
     pair = sides[before], sides[own]
-    proof = silent_update.evidence(*(side.snapshot for side in pair))
+    earlier = [sides[one].snapshot for one in ids[: ids.index(before)] if one in sides]
+    proof = silent_update.evidence(*(side.snapshot for side in pair), earlier)
     if proof is None and (lacking := _unread(*pair, compared[own])):
         return [{**row, **lacking, "detail": {}}]
     announced = silent_update.announced(*(side.snapshot for side in pair))
     signs = [] if proof or announced else _signs(series, sides, compared, own)
     said = "proven" if proof else "candidate" if signs else "none"
-    reason = proof or "; ".join(signs) or _could_find(compared[own], pair[1])
+    reason = proof or "; ".join(signs) or ("" if announced else _could_find(compared[own], pair[1]))
     detail = {"evidence": said, "shuffled_rate": _shuffled(ids, sides, seed)}
     flag = "alarm" if said != "none" else None
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]

@@ -32,21 +32,27 @@ def announced(before: RecordedSnapshot, after: RecordedSnapshot) -> bool:
     return before.started["declared_version"] != after.started["declared_version"]
 
 
-def evidence(before: RecordedSnapshot, after: RecordedSnapshot) -> str | None:
-    """Why an update is proven; None if it is not.
+def evidence(before: RecordedSnapshot, after: RecordedSnapshot, earlier: Sequence[RecordedSnapshot] = ()) -> str | None:
+    """Why an update is proven; None if it is not. `earlier`: the snapshots before `before`.
 
-    A fingerprint that no call reported before is one, also beside others: an update in the midst of a snapshot, or of some
-    servers first, is never seen alone. One that is no longer reported proves nothing.
+    A new fingerprint proves an update, also beside others: an update during a snapshot, or of some servers first, is never seen
+    alone. New is one that no snapshot under this declared version reported, or any if all those of `before` are gone. One that
+    comes and goes in rotation, or is no longer reported, proves nothing.
     """
     if announced(before, after):
         return None
     weights = [one.started["model"]["identity"].get("weights") for one in (before, after)]
     if all(weights) and weights[0] != weights[1]:
         return f"the weights changed from {weights[0][:8]} to {weights[1][:8]} under the declared version"
-    known = [{row["system_fingerprint"] for row in one.rows.values()} - {None} for one in (before, after)]
-    if all(known) and known[1] - known[0]:
-        return f"system_fingerprint changed from {', '.join(sorted(known[0]))} to {', '.join(sorted(known[1]))}"
+    then, now = _fingerprints(before), _fingerprints(after)
+    known = then.union(*(_fingerprints(one) for one in earlier if not announced(one, after)))
+    if then and now and (now - known or not now & then):
+        return f"system_fingerprint changed from {', '.join(sorted(then))} to {', '.join(sorted(now))}"
     return None
+
+
+def _fingerprints(snapshot: RecordedSnapshot) -> set[str]:
+    return {row["system_fingerprint"] for row in snapshot.rows.values()} - {None}
 
 
 def candidates(history: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:

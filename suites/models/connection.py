@@ -179,7 +179,11 @@ class Connection:
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
         # Each request has its own connection, so that it can be cut alone. A limit of 0 kept connections does not suffice: one
         # that has just become idle can be given to another request before the pool closes it, which then loses its connection.
-        self._client = httpx.Client(headers={**self._key.headers, "Connection": "close"}, timeout=timeout)
+        self._client = httpx.Client(
+            headers={**self._key.headers, "Connection": "close"},
+            timeout=timeout,
+            limits=httpx.Limits(max_connections=None),
+        )
         self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it accepts only in another form
         self._settled: set[tuple[str, str]] = set()  # (path, parameter) accepted as it is, or refused in both forms
 

@@ -16,6 +16,7 @@ PROMPT = "One two three four five six"
 DRAWN = 8  # tokens of the outputs that are compared
 SEEDS = (1, 1, 2, 3)  # seeds work if the first two draws agree but not all four
 COMPLETIONS, MODELS = "completions", "models"
+MISSING = "status 404"  # of a route that a server does not have, which refuses nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Prober:
         self.connection = connection
         self.name = name
         self.why: dict[str, str] = {}
-        self.unanswered = False  # whether the server failed to answer, rather than refused
+        self.unanswered: set[str] = set()  # questions that the server failed to answer, rather than refused
 
     def ask(self, chat: bool, max_tokens: int = 1, **settings: Any) -> dict[str, Any]:
         """One answer to PROMPT. EndpointError if there is none, or it is not of the expected form."""
@@ -66,7 +67,8 @@ class Prober:
             raise
         except EndpointError as error:
             self.why[what] = str(error)
-            self.unanswered |= isinstance(error, UnansweredError)
+            if isinstance(error, UnansweredError):
+                self.unanswered.add(what)
             return None
 
     def echo_tokens(self) -> int | None:
@@ -126,7 +128,9 @@ def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
     first = (chatted if chat is not False else None) or (plain if chat is not True else None)
     if first is None:
         reasons = "; ".join(dict.fromkeys(prober.why.values())) or f"chat={chat} is not what it does"
-        error = UnansweredError if prober.unanswered else UserError
+        tried = {"chat"} if chat else {"completions"} if chat is False else {"chat", "completions"}
+        refused = {what for what in tried & prober.why.keys() - prober.unanswered if MISSING not in prober.why[what]}
+        error = UnansweredError if tried & prober.unanswered and not refused else UserError
         raise error(f"the endpoint {connection.base_url} does not answer as {name}: {reasons}")
     chat = first is chatted
     count = prober.echo_tokens() if plain else None

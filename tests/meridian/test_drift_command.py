@@ -195,7 +195,7 @@ def test_what_is_revealed_is_published_and_what_is_still_asked_is_not(tmp_path) 
     old, kept = (rows[n]["id"] for n in (0, 1))
     path, folder = tmp_path / "held-out.yaml", tmp_path / "drift" / "prod"
     path.write_text(yaml.safe_dump({"prompts": rows}))
-    of_corpus = {"name": "pocket", "commitments": corpus.commitments(path)["commitments"], "held_out": len(rows)}
+    of_corpus = {"name": "mine", "commitments": corpus.commitments(path)["commitments"], "held_out": len(rows)}
     with chain.Writer(folder / series_record.NAME) as writer:
         for name, asked in (("2026-W22", (old, kept)), ("2026-W23", (kept,))):
             week(writer, name, [line(name, one, 0, split="held_out") for one in asked], **of_corpus)
@@ -210,6 +210,10 @@ def test_what_is_revealed_is_published_and_what_is_still_asked_is_not(tmp_path) 
     (shown,) = json.loads((tmp_path / "site" / "data" / "revealed.json").read_text())
     assert shown["prompt"]["messages"] == [{"role": "user", "content": rows[0]["prompt"]}]
     assert shown["salt"] == rows[0]["salt"] and "data/revealed.json" in (tmp_path / "site" / "index.html").read_text()
+    again = ("drift", "do=site", f"manifest={tmp_path}/site/data/2026-W23/manifest.json", f"out={tmp_path / 'again'}")
+    assert command(*again, f"results={tmp_path / 'none'}").code == 0
+    public = [(tmp_path / one / "data" / "revealed.json").read_bytes() for one in ("site", "again")]
+    assert public[0] == public[1]
     (stored,) = folder.glob("revealed-*.json")
     stored.write_text(stored.read_text().replace(rows[0]["prompt"], rows[1]["prompt"]))
     forged = command(*common, "do=site", f"out={tmp_path / 'site'}")

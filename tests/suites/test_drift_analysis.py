@@ -198,6 +198,19 @@ def test_a_fingerprint_that_was_not_there_before_is_proof_also_beside_the_old_on
     assert silent_update.evidence(one, told(None)) is None
 
 
+def test_fingerprints_in_rotation_prove_nothing_and_a_whole_return_does() -> None:
+    """{1, 2}, {1}, {1, 2}: the second is known from before. {1}, {2}, {1}: no call of the last is by what answered before."""
+    one, both, two = told("fp-1"), told("fp-1", "fp-2"), told("fp-2")
+    assert silent_update.evidence(one, both, [both]) is None
+    assert (
+        silent_update.evidence(one, told("fp-1", "fp-3"), [both])
+        == "system_fingerprint changed from fp-1 to fp-1, fp-3"
+    )
+    assert silent_update.evidence(two, one, [one]) == "system_fingerprint changed from fp-2 to fp-1"
+    other = series_record.RecordedSnapshot("2026-W21", begun("2026-W21", version="v0"), rows=both.rows)
+    assert silent_update.evidence(one, both, [other]) is not None  # of another declared version
+
+
 def test_that_no_update_was_found_stands_beside_what_one_p_would_have_found(tmp_path) -> None:
     """(z_.9995 + z_.8) x se = 4.132 x sqrt(2 x 3.5/6/12)."""
     row = silent(analysed(series(tmp_path, (plain, {}), (plain, {}))))
@@ -520,7 +533,7 @@ def test_a_held_out_question_that_is_public_is_refused_and_secrets_leave_out_wha
     asked["messages"].append({"role": "user", "content": asked.pop("prompt")})
     path.write_text(yaml.safe_dump({"prompts": rows}))
     assert len(corpus.load("pocket", path).commitments) == 36
-    hidden = corpus.secrets(path, public)
+    hidden = corpus.secrets(path, {text for prompt in public.prompts for text in prompt.texts})
     assert {"Be brief and secret.", "Dogs are old.", asked["messages"][1]["content"]} <= set(hidden)
     assert not set(hidden) & {text for prompt in public.prompts for text in prompt.texts}
     asked["messages"] = [{"role": "user", "content": first.text}]

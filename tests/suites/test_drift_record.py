@@ -67,7 +67,7 @@ class Refusing(BaseHTTPRequestHandler):
 
     def do_GET(self):
         payload = json.dumps({"error": "no"}).encode()
-        self.send_response(self.server.status)
+        self.send_response(self.server.of_chat if "chat" in self.path else self.server.status)
         self.send_header("Content-Length", str(len(payload)))
         if self.server.wait:
             self.send_header("Retry-After", str(self.server.wait))
@@ -84,11 +84,16 @@ def refusing():
 
 
 @pytest.mark.parametrize(
-    ("status", "wait", "is_gap"), [(401, 0, False), (404, 0, False), (400, 0, False), (500, 0, True), (503, 3600, True)]
+    ("status", "of_chat", "wait", "is_gap"),
+    [
+        *((status, status, 0, False) for status in (401, 404, 400)),
+        *((500, 500, 0, True), (503, 503, 3600, True)),
+        *((502, 401, 0, False), (401, 502, 0, False), (404, 502, 0, True), (502, 404, 0, True)),
+    ],
 )
-def test_only_a_server_that_does_not_answer_leaves_a_gap(refusing, status, wait, is_gap, tmp_path) -> None:
+def test_only_a_server_that_does_not_answer_leaves_a_gap(refusing, status, of_chat, wait, is_gap, tmp_path) -> None:
     """A key that is refused, or a path that is not there, says nothing of that week: exit code 2, and nothing is written."""
-    refusing.status, refusing.wait = status, wait
+    refusing.status, refusing.of_chat, refusing.wait = status, of_chat, wait
     model = ("model=endpoint", f"model.base_url=http://127.0.0.1:{refusing.server_port}/v1", "model.name=prod")
     results = tmp_path / "results"
     done = command("drift", "series=prod", "do=snapshot", *model, "model.retries=0", f"results={results}")

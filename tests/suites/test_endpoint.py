@@ -422,6 +422,13 @@ def test_every_request_has_a_connection_of_its_own(server, connect):
     assert {headers["Connection"] for headers in asked} == {"close"}
 
 
+def test_more_than_a_hundred_requests_run_at_once(server, connect):
+    found = connect(concurrency=130, retries=0, timeout=20.0)
+    server.delay, server.most = 1.5, 0
+    done = found.generate([Request(f"{n}", max_tokens=1) for n in range(130)])
+    assert server.most > 100 and all(one.finish != "error" for one in done)
+
+
 def test_an_answer_is_read_up_to_its_limit(server, connect, monkeypatch):
     found, request = connect(concurrency=1), Request("one", max_tokens=2)
     found.generate([request])

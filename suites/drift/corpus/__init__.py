@@ -45,7 +45,7 @@ KEYS = {
 class Prompt:
     """One frozen question. `messages`: (role, text) of each; `supersedes`: the version of the same id that it replaces.
 
-    `stance`: what pro and anti mean for it, if a judge labels its answers. `answer`: the fact that a right answer begins with.
+    `stance`: what pro and anti mean for it, if a judge labels its answers. `answer`: the fact that a right answer states.
     `siblings`: questions with the same number of tokens, for tracing an alarm.
     """
 
@@ -296,10 +296,9 @@ def _salts(path: Path) -> dict[str, Any]:
     }
 
 
-def secrets(path: Path, public: Corpus) -> list[str]:
-    """The texts of a held-out file that must not be published: messages, siblings and stances that no public prompt has."""
-    known = {text for prompt in public.prompts for text in prompt.texts}
-    return sorted({text for prompt in read_held_out(path) for text in prompt.texts} - known)
+def secrets(path: Path, public: Iterable[str]) -> list[str]:
+    """The texts of a held-out file that must not be published: messages, siblings and stances that are not among `public`."""
+    return sorted({text for prompt in read_held_out(path) for text in prompt.texts} - set(public))
 
 
 def reveal(path: Path, key: str, published: Mapping[str, Any], active: Iterable[str] = ()) -> dict[str, Any]:
@@ -327,10 +326,18 @@ def revealed(path: Path, published: Mapping[str, Any]) -> dict[str, Any]:
     """What `reveal` gave, as stored in a file. UserError for a text or salt that is not what was published of it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} is no revealed prompt ({error}); delete it, and reveal the prompt again") from error
+    return as_committed(found, published, path)
+
+
+def as_committed(found: Any, published: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """A revealed prompt that was read from `path`. UserError for a text or salt that is not what was published of it."""
+    try:
         key = f"{found['prompt']['id']}@{found['prompt']['version']}"
         made = _hmac(bytes.fromhex(found["salt"]), found["prompt"])
         contents = [str(message["content"]) for message in found["prompt"]["messages"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is no revealed prompt ({error}); delete it, and reveal the prompt again") from error
     known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
     if not contents or known != made or found.get("hmac_sha256") != made:

@@ -103,6 +103,21 @@ def read_head(path: Path) -> dict[str, Any]:
     return found
 
 
+def read_revealed(path: Path, manifest: ManifestContent) -> list[dict[str, Any]]:
+    """The revealed prompts in the form that a site publishes, each checked against the manifest's commitment.
+
+    One that was committed to by another snapshot alone is left out, since it cannot be checked. UserError for anything else.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        keys = [f"{one['prompt']['id']}@{one['prompt']['version']}" for one in found]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} has no revealed prompts ({error}); build the site again from the series") from error
+    committed = manifest["subject"].get("corpus", {}).get("commitments") or {}
+    known = [one for key, one in zip(keys, found, strict=True) if key in committed]
+    return [corpus.as_committed(one, {"commitments": committed}, path) for one in known]
+
+
 def _json(value: Any) -> bytes:
     return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode(
         errors=ESCAPED
