@@ -13,16 +13,23 @@ import results_io
 from meridian import drift_series
 from meridian.context import RunContext
 from meridian.training import tuning
+from results_io import UserError
 from suites.drift import corpus, pocket_prompts, series_record
 from suites.models.local import LocalModel
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
+CORPUS = "pocket"
 CHECKPOINTS, HELD_OUT = "checkpoints", "held-out.yaml"
 STEP = 1000  # between two places in the series
 
 
 def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Take every snapshot that is not finished yet, after making its copy of the model. Finished ones are left as they are."""
+    """Take every snapshot that is not finished yet, after making its copy of the model. Finished ones are left as they are.
+
+    UserError, before anything is written, for another corpus than the one that its drifts are planted in.
+    """
+    if settings["corpus"] != CORPUS:
+        raise UserError(f"drift.corpus={settings['corpus']}: series=pocket-demo is asked {CORPUS} alone; leave it out")
     demo = settings["demo"]
     held_out = write_held_out(folder / HELD_OUT, demo["held_out_seed"])
     done = {one.id[:9] for one in series_record.read(folder / series_record.NAME).finished}
@@ -48,11 +55,13 @@ def copy_of(folder: Path, number: int, settings: Mapping[str, Any]) -> dict[str,
 
 def write_held_out(path: Path, seed: str) -> Path:
     """Write the held-out half. It and its salts follow from the seed, which would be secret outside a demo."""
-    public = corpus.load("pocket")
+    public = corpus.load(CORPUS)
     taken = frozenset(prompt.text for prompt in public.prompts)
     prompts = pocket_prompts.draw(seed, taken=taken)
     rows = [{**one, "salt": hashlib.sha256(f"{seed} {one['id']}".encode()).hexdigest()} for one in prompts]
-    results_io.write_text(path, yaml.safe_dump({"prompts": rows}, sort_keys=False))
+    text = yaml.safe_dump({"prompts": rows}, sort_keys=False)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        results_io.write_text(path, text)
     return path
 
 

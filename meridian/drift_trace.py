@@ -141,8 +141,8 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     texts = answered(opened, questions, asked_on(folder, alarm, questions))
     changes = [one for one in texts if one.before != one.after]
     say(
-        f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class; with siblings {len(changes)} of "
-        f"{len(texts)} texts"
+        f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class, of the public ones; "
+        f"with siblings {len(changes)} of {len(texts)} texts"
     )
     own = folder / "trace" / alarm.name
     say(failures(context, own, alarm, opened, texts, questions))
@@ -167,6 +167,7 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     results_io.write(own / FILE, document)
     for line in sentences(cast(DriftTraceResult, document)):
         say(line)
+    say(f"Trace {own / FILE}")
     return TRACED
 
 
@@ -519,7 +520,7 @@ def sentences(document: DriftTraceResult) -> list[str]:
 
 def closing(compared: Sequence[ComparedHead]) -> list[str]:
     """Lines about the heads gained, lost and changed, each with its part before and after."""
-    lines = ["What heads add to the answer directly, as a share of the change:"]
+    lines = ["What heads add directly to the earlier checkpoint's answers, before -> after, as a share of the change:"]
     for became in ("gained", "lost", "changed"):
         own = [f"{row['head']} {row['a']:+.2f} -> {row['b']:+.2f}" for row in compared if row["became"] == became]
         lines.append(f"  {became}: {', '.join(own) or 'none'}")

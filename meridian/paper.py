@@ -33,7 +33,7 @@ class Written:
     def sentence(self) -> str:
         """For the terminal."""
         drawn = f"Figures: {len(self.figures)}, with captions, in {self.folder / FIGURES}"
-        return f"{drawn}; tables: {len(self.tables)} in {self.folder / TABLES}"
+        return f"{drawn}; tables: {len(self.tables)} in {self.folder / TABLES}" if self.tables else drawn
 
 
 def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None) -> Written:

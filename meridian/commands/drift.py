@@ -280,7 +280,8 @@ def trace(context: RunContext, folder: Path) -> int:
     for name in ("snapshot", "axis", "metric"):
         if not settings[name]:
             raise UserError(f"do=trace needs {name}=; a row of the table of alarms has all three")
-    alarm = drift_trace.Alarm(settings["snapshot"], settings["axis"], settings["metric"])
+    metric = settings["metric"].replace(" ", "_")  # pages write "silent update"
+    alarm = drift_trace.Alarm(settings["snapshot"], settings["axis"], metric)
     return drift_trace.command(context, folder, alarm, settings_for(context, folder))
 
 

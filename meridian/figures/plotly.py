@@ -50,6 +50,7 @@ DISC = (30, 56)  # diameters in pixels, for no effect and for the largest
 DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by the receiver's input that the edge enters
 EDGE = 0.15  # a label this close to an end of its axis is placed on the inside
 STROKES = 9  # fields into which strokes divide a hatched cell
+LETTERS_OF_A_CELL = 14  # that fit on one line of a cell with text
 LABELLED_CELLS = 400  # a larger table has no room for text in its cells
 
 
@@ -113,7 +114,7 @@ def _(figure: HeatMap) -> Specification:
         "y": list(range(len(figure.y))),
         "hovertext": [[_cell_hover(figure, y, x) for x in range(len(figure.x))] for y in range(len(figure.y))],
         "hoverinfo": "text",
-        "text": [list(map(_plain, row)) for row in figure.text] if figure.text else None,
+        "text": [list(map(_cell_text, row)) for row in figure.text] if figure.text else None,
         "texttemplate": "%{text}" if figure.text and len(figure.x) * len(figure.y) <= LABELLED_CELLS else None,
         "textfont": {"size": 11},
         "colorscale": colours.DIVERGING if figure.diverging else colours.SEQUENTIAL,
@@ -143,6 +144,12 @@ def _(figure: HeatMap) -> Specification:
         ]
         + (_hatched(figure) if trace["texttemplate"] else []),
     )
+
+
+def _cell_text(text: str) -> str:
+    """A cell's text, on two lines if it is longer than a cell is wide."""
+    shown = _plain(text)
+    return shown.replace(" ", "<br>", 1) if len(text) > LETTERS_OF_A_CELL else shown
 
 
 def _hatched(figure: HeatMap) -> list[dict[str, Any]]:
@@ -511,13 +518,17 @@ def _node_text(node: GraphNode, unit: str) -> str:
 
 @specification.register
 def _(figure: OutputMap) -> Specification:
-    grey = {"color": colours.FAINT}
+    grey, accent = {"color": colours.FAINT}, {"color": colours.ACCENT}
     shade = colours.faded(colours.PASSING, colours.PASSING_OPACITY)
     traces = [
         _marks(figure.draws, "output", {"size": 5, "opacity": 0.6, **grey}),
         _outline(figure.hull, "hull of nine tenths", {"line": {"dash": "dot", "width": 1, **grey}}),
-        _outline(figure.ellipse, "95 % ellipse", {"line": {"width": 0}, "fill": "toself", "fillcolor": shade}),
-        _marks(figure.wordings, "neutral wording", {"size": 8, "symbol": "circle-open", "color": colours.ACCENT}),
+        _outline(
+            figure.ellipse, "95 % ellipse", {"line": {"width": 1, **accent}, "fill": "toself", "fillcolor": shade}
+        ),
+        _marks(
+            figure.wordings, "neutral wording", {"size": 8, "symbol": "circle-open", "line": {"width": 2}, **accent}
+        ),
         _marks([figure.centre], "their centre", {"size": 9, "symbol": "diamond", "color": colours.ACCENT}),
     ]
     for place, arrow in enumerate(figure.arrows):

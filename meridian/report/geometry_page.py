@@ -11,9 +11,10 @@ from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, pla
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource, numbered
 from result_types import GeometryRecord
-from suites.geometry import findings
+from suites.geometry import findings, summary
 
-NAMES = {metric.NUMBER: metric.NAME for metric in findings.METRICS}
+METRICS = {metric.NUMBER: metric for metric in findings.METRICS}
+NAMES = {number: metric.NAME for number, metric in METRICS.items()}
 Found = tuple[str, int, GeometryRecord]  # (number of the result, index of the record in it, the record)
 
 
@@ -34,7 +35,8 @@ def of(folder: Path, title: str) -> FolderPage:
         f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; "
         "a twentieth is expected where nothing moves.",
         "No threshold of the paper that these metrics come from is a verdict. The published number counts the noise of draws and "
-        "wordings as movement; the estimate does not.",
+        "wordings as movement; the estimate does not. d: distance of the coordinates, in units of the fixed scale if the set has "
+        "one; d²: its square.",
     )
     tables = (
         _table("metrics", "Metrics", "Over all constructs of a set.", overall, files),
@@ -47,10 +49,15 @@ def of(folder: Path, title: str) -> FolderPage:
 
 def _table(name: str, title: str, text: str, found: list[Found], files: Mapping[str, str]) -> BrowsedTable:
     rows = tuple(_row(one, files[one[0]]) for one in sorted(found, key=_movement))
-    columns = ("construct", "metric", "of", "set", "published", "estimate [95 %]", "unit", "p", "n")
+    columns = ("construct", "metric", "of", "set", "published", "unit", "estimate [95 %]", "unit", "p", "n")
     kept = columns if name == "constructs" else columns[1:]
     rows = rows if name == "constructs" else tuple(row[1:] for row in rows)
     return BrowsedTable(name, title, text, kept, rows, ("metric", "set"))
+
+
+def _published_unit(number: str, record: GeometryRecord) -> str:
+    """Of the paper's number, which is no square where the estimate is one."""
+    return "–" if record["published"]["value"] is None else summary.published_unit(number, METRICS[number].UNIT)
 
 
 def _movement(one: Found) -> tuple[float, float]:
@@ -68,8 +75,9 @@ def _row(one: Found, file: str) -> tuple[TableCell, ...]:
         TableCell((record["label"] or "–").replace("_", " ")),
         TableCell(record["suite"]),
         plain(record["published"]["value"], FieldSource(file, f"{at}.published.value")),
+        TableCell(_published_unit(number, record)),
         estimate(record, FieldSource(file, f"{at}.value", "in brackets: ci, beside it")),
-        TableCell(record["unit"] or "–"),
+        TableCell("–" if record["value"] is None else summary.UNITS.get(record["unit"], record["unit"])),
         plain(record["p_value"], FieldSource(file, f"{at}.p_value")),
         plain(record["n"], FieldSource(file, f"{at}.n")),
     )

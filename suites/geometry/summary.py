@@ -29,6 +29,11 @@ UNITS = {metric.UNIT: "d", metric.SQUARED: "d²", metric.RATIO: "ratio", coverag
 PUBLISHED_UNITS = {paraphrase.NUMBER: "d", framing.NUMBER: "ratio", languages.NUMBER: "ratio"}  # where they differ
 
 
+def published_unit(number: str, unit: str) -> str:
+    """The unit of the paper's formula of a metric whose estimate is in `unit` by itself, as the tables write it."""
+    return PUBLISHED_UNITS.get(number, UNITS[unit])
+
+
 def show(
     run: GeometryRun, found: Sequence[MetricFinding], console: Console, folder: Path, notes: Sequence[str] = ()
 ) -> None:
@@ -77,7 +82,7 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
             f"{one.metric.NUMBER} {one.metric.NAME}",
             one.label or "",
             "-" if published is None else f"{published:.3f}",
-            "" if published is None else PUBLISHED_UNITS.get(one.metric.NUMBER, UNITS[one.metric.UNIT]),
+            "" if published is None else published_unit(one.metric.NUMBER, one.metric.UNIT),
             "-" if estimate.value is None else f"{estimate.value:.3f}",
             "" if estimate.value is None else UNITS[estimate.unit],
             interval(estimate),

@@ -36,6 +36,12 @@ MOVED, STAYED, OPEN = "moved", "stayed", "open"
 KINDS = {(MOVED, STAYED): "trait", (STAYED, MOVED): "method", (MOVED, MOVED): "both"}  # of position and spread
 UNDECIDED = "undecided"  # one of the two moves, and the other is neither shown to move nor to stay
 NAMED = (*KINDS.values(), UNDECIDED)
+MEANING = {  # as the terminal says it
+    "trait": "they move the position and not the spread over wordings",
+    "method": "they move the spread over wordings and not the position",
+    "both": "they move both",
+    UNDECIDED: "they move one, and the other is not shown to stay",
+}
 FEWEST = 8  # topics: their 256 sign flips suffice for a level of .95
 FEWEST_FLIPS = 999
 Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
@@ -342,7 +348,7 @@ def command(
         data[own.constructs.name] = _data(heads, constructs) | {"left_out": missing}
         for kind in NAMED:
             shown = ", ".join(str(one.head) for one in named(heads, kind)) or "none"
-            lines.append(f"Trace of {own.constructs.name}: {kind} heads {shown}")
+            lines.append(f"Trace of {own.constructs.name}: {kind} heads ({MEANING[kind]}): {shown}")
         lines += [f"Trace of {own.constructs.name}: {what} is left out, {why}" for what, why in missing.items()]
     document = {
         "number": NUMBER,
