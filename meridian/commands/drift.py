@@ -149,10 +149,8 @@ def build(context: RunContext, folder: Path) -> int:
         heads = {one.id: series_record.head(series, one.id) for one in series.finished}
         shown = revealed(folder, series)
         source = site.SiteSource(folder.name, in_order(manifests), heads, commit(), shown)
-        out, secrets = (
-            Path(settings["out"] or folder / "site"),
-            kept_out(series, settings["drift"]["held_out"], folder, shown),
-        )
+        out = Path(settings["out"] or folder / "site")
+        secrets = kept_out(series, settings_for(context, folder)["held_out"], folder, shown)
         if not secrets and any(one.started["corpus"]["held_out"] for one in series.snapshots.values()):
             context.reporter.say(
                 "Held-out prompts were asked, and without drift.held_out= no page can be searched for their texts"
