@@ -510,10 +510,15 @@ def sentences(document: DriftTraceResult) -> list[str]:
         return [f"Heads: none is named ({document['reason']}); {counts}", *parts]
     lines = [f"Heads of the checkpoint before, put into the run of the one after ({counts}):"]
     for one in document["named"]:
-        lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half: {one['verdict']}")
+        verdict = one.get("verdict", "no verdict, of an older trace")
+        lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half: {verdict}")
     limits = f"everything {_shown(document['ceiling'])}; nothing {_shown(document['floor'])}"
     lines.append(f"  together {_shown(document['together'])}; {limits}")
-    control = _shown(document["control"]) if document["control"] else f"none, since {document['control_reason']}"
+    control = (
+        _shown(document["control"])
+        if document["control"]
+        else f"none, since {document.get('control_reason') or 'the trace is an older one'}"
+    )
     lines.append(f"  the same heads of a null-tuned copy: {control}")
     return [*lines, *parts]
 
