@@ -514,11 +514,8 @@ def sentences(document: DriftTraceResult) -> list[str]:
         lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half: {verdict}")
     limits = f"everything {_shown(document['ceiling'])}; nothing {_shown(document['floor'])}"
     lines.append(f"  together {_shown(document['together'])}; {limits}")
-    control = (
-        _shown(document["control"])
-        if document["control"]
-        else f"none, since {document.get('control_reason') or 'the trace is an older one'}"
-    )
+    why = document.get("control_reason") or "the trace is an older one"
+    control = _shown(document["control"]) if document["control"] else f"none, since {why}"
     lines.append(f"  the same heads of a null-tuned copy: {control}")
     return [*lines, *parts]
 

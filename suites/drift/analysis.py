@@ -453,7 +453,7 @@ def _silent(
         return [{**row, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": {"have": 1, "need": 2}}]
     pair = sides[before], sides[own]
     earlier = [sides[one].snapshot for one in ids[: ids.index(before)] if one in sides]
-    proof = silent_update.evidence(*(side.snapshot for side in pair), earlier)
+    proof = silent_update.evidence(pair[0].snapshot, pair[1].snapshot, earlier)
     if proof is None and (lacking := _unread(*pair, compared[own])):
         return [{**row, **lacking, "detail": {}}]
     announced = silent_update.announced(*(side.snapshot for side in pair))
