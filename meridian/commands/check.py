@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,12 +48,13 @@ def sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
         yield f"{named} and {len(rows) - FIRST:,} more left out: {rows[0].reason}, or alike"
 
 
-def _unreadable(count: int) -> str | None:
-    """Why a run refuses a file with `count` unreadable rows; None if `count` is 0."""
-    if not count:
+def _unreadable(where: Sequence[str]) -> str | None:
+    """Why a run refuses a file with unreadable rows, at these places; None without any."""
+    if not where:
         return None
-    rows, them = ("1 row", "it") if count == 1 else (f"{count} rows", "them")
-    return f"{rows} cannot be read; correct {them}, or take {them} out"
+    rows, them = ("1 row", "it") if len(where) == 1 else (f"{len(where)} rows", "them")
+    named = ", ".join(where[:FIRST]) + (", ..." if len(where) > FIRST else "")
+    return f"{rows} cannot be read ({named}); correct {them}, or take {them} out"
 
 
 def _require_not_read(out: Any, asked: Mapping[str, Any]) -> None:
@@ -102,7 +103,8 @@ def command(context: RunContext) -> int:
         say(f"{path}: all {len(left_out):,} rows that are left out")
     for note in examined.notes:
         say(note)
-    lacking = examined.lacking or (_unreadable(len(found.unread)) if asked.get("path") else None)
+    unreadable = [LeftOut(number, *one).where for number, one in sorted(found.unread.items())]
+    lacking = examined.lacking or (_unreadable(unreadable) if asked.get("path") else None)
     if lacking:
         say(f"No run is possible: {lacking}")
         return IMPOSSIBLE

@@ -427,7 +427,10 @@ def test_a_check_names_every_row_that_cannot_be_read(place) -> None:
     lines[7] = "one cell"
     (place / "ragged.csv").write_text("\n".join(lines))
     outcome = command("check", "task=file", "task.path=ragged.csv")
-    assert outcome.code == 2 and "No run is possible: 2 rows cannot be read" in outcome.output
+    assert (
+        outcome.code == 2
+        and "No run is possible: 2 rows cannot be read (line 4 (row 3), line 8 (row 7)); correct" in outcome.output
+    )
     assert (
         "line 4 (row 3) left out: has " in outcome.output and "line 8 (row 7) left out: has 1 cells" in outcome.output
     )
