@@ -148,10 +148,8 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     say(failures(context, own, alarm, opened, texts, questions))
     backend = context.settings["engine"]["name"]
     found = across(paths, opened, changes, questions, settings["trace"], backend)
-    lacking = control_lacks(paths["b"], found)
-    control = (
-        None if lacking else null_control(folder, paths["b"], found, settings, opened, changes, questions, backend)
-    )
+    control = null_control(folder, paths["b"], found, settings, opened, changes, questions, backend)
+    lacking = "" if control else control_lacks(paths["b"], found)
     document = {
         "number": NUMBER,
         "id": NAME,
