@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
+from jaxtyping import Float
 
 from calibrations import preconditions
 from calibrations.c30_seed_variance import sample_cv_draws
 from calibrations.evidence import Evidence
+from calibrations.head_scores import mean_difference
 from calibrations.record import Published, Record, decide_above, decide_below, judge, worst_of
 from calibrations.statistics import (
     Insufficient,
     SplitHalf,
     agreement_p,
     c16_split_half,
+    covariance_of_means,
     cronbach_alpha,
     generalisability,
     generalisability_p,
@@ -53,8 +58,10 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     Published: 1 - CV of faithfulness over fresh prompts of three seeds; Spearman-Brown of even against odd prompts
     (its expectation is 0 whatever the circuit); Cronbach's alpha of the circuit's heads over prompts.
-    Verdicts: upper bound of the bootstrap CV, and retest ICC(A,1) of the head profile; head-level split-half;
-    generalisability with heads as targets and prompts as raters.
+    Verdicts: upper bound of the bootstrap CV, and retest ICC(A,1) of the head profile or its standard error of measurement;
+    head-level split-half; generalisability with heads as targets and prompts as raters. The head profile is the mean of both
+    directions of patching: of heads that need each other, denoising one restores nothing; of heads that stand in for each
+    other, noising one costs nothing.
     """
     parts = [
         ("test_retest", "1 - CV", config["test_retest_above"], _published_test_retest, _test_retest, True),
@@ -116,19 +123,71 @@ def _published_test_retest(evidence: Evidence, config: Mapping[str, Any]) -> flo
     return 1 - coefficient_of_variation([ratio_of_means(one.circuit, one.clean).value for one in drawn], ddof=0)
 
 
+def head_profile(evidence: Evidence) -> Float[np.ndarray, "prompt head"]:
+    """(denoising + noising)/2 of every head on every prompt, in units of the task's metric (02)."""
+    return (evidence.head_effect(*EFFECT) + evidence.head_effect("02", "noising")) / 2
+
+
+@dataclass(frozen=True)
+class MeasurementError:
+    """Standard error of measurement of the worst head, its 97.5 % upper bound, the error that ties, p of an error that large."""
+
+    estimate: float
+    upper: float
+    limit: float
+    p: float
+
+    @property
+    def negligible(self) -> bool:
+        return self.upper < self.limit
+
+    @property
+    def companions(self) -> dict[str, float]:
+        """In units of the task's metric."""
+        return {
+            "error_of_measurement": self.estimate,
+            "error_of_measurement_upper": self.upper,
+            "error_that_ties": self.limit,
+        }
+
+
+def measurement_error(
+    evidence: Evidence, config: Mapping[str, Any], effects: Float[np.ndarray, "prompt head"], size: int
+) -> MeasurementError:
+    """Standard error of measurement of the heads' mean effects over `size` prompts, against 1 % of mean D.
+
+    SEM = max over heads of sqrt(Var(mean) P / size), with the cluster-robust variance of P prompts in G clusters. The bound is
+    SEM sqrt(df / chi2_.025(df)) with df = G - 1. An agreement coefficient is low where targets hardly differ, however small
+    the error is; the error says what such a profile is worth (Harvill 1991; Weir 2005).
+    """
+    covariance, freedom = covariance_of_means(effects, evidence.clusters)
+    error = float(np.sqrt(np.diag(covariance).max() * len(effects) / size))
+    limit = config["error_below"] * mean_difference(evidence, EFFECT[0])
+    upper = error * float(np.sqrt(freedom / scipy.stats.chi2.ppf(0.025, freedom)))
+    return MeasurementError(error, upper, limit, float(scipy.stats.chi2.cdf(freedom * (error / limit) ** 2, freedom)))
+
+
 def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Upper bound of the batch CV below 1 - 0.8, lower bound of the head profile's retest ICC above 0.8."""
+    """Upper bound of the batch CV below 1 - 0.8, and one of two: ICC of the profile above 0.8, or its error below 1 % of D.
+
+    The second way is tried at half the level, so the two together err in at most 7.5 %.
+    """
     preconditions.require_prompts(evidence, config["minimum_prompts_per_batch"] * len(config["batch_seeds"]))
     rows = batches(evidence, config)
     ratio = preconditions.faithfulness(evidence, config)
     cv, draws = sample_cv_draws(evidence, config, ratio, len(rows[0]))
     cv90, cv95 = percentile_interval(draws, 0.90), percentile_interval(draws, 0.95)
-    effects = evidence.head_effect(*EFFECT)
+    effects = head_profile(evidence)
     profile = np.stack([effects[batch].mean(axis=0) for batch in rows], axis=1)
     icc = intraclass_correlation(profile, 0.90)["ICC(A,1)"]
+    error = measurement_error(evidence, config, effects, len(rows[0]))
     limit = 1 - config["test_retest_above"]
-    verdict = worst_of(decide_below(cv90, limit), decide_above(icc.interval, config["icc_above"]))
-    retest = f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}"
+    agreed = "pass" if error.negligible else decide_above(icc.interval, config["icc_above"])
+    verdict = worst_of(decide_below(cv90, limit), agreed)
+    retest = (
+        f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}, "
+        f"error of a head up to {error.upper:.3f} where {error.limit:.3f} ties"
+    )
     intact = evidence.ablated("circuit")
     thetas = [ratio_of_means(intact[batch], evidence.clean[batch]).value for batch in rows]
     return {
@@ -137,14 +196,15 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
         "ci90": (1 - cv90[1], 1 - cv90[0]),
         "ci95": (1 - cv95[1], 1 - cv95[0]),
         "ci_method": "percentile bootstrap over clusters",
-        "p": max(threshold_p(draws, limit, "less"), agreement_p(profile, config["icc_above"])),
-        "p_kind": "bootstrap and F, the larger",
+        "p": max(threshold_p(draws, limit, "less"), min(agreement_p(profile, config["icc_above"]), 2 * error.p)),
+        "p_kind": "larger of bootstrap (CV) and F (ICC), the latter or chi2 (error) times 2 if that is smaller",
         "effect_size": icc.value,
         "reasons": () if verdict == "pass" else (retest,),
         "needs": None if verdict == "pass" else _more_prompts(cv90[1], limit, len(evidence.clean)),
         "companions": {
             "icc_agreement": icc.value,
             "icc_agreement_90": icc.interval,
+            **error.companions,
             "faithfulness_by_batch": dict(zip(map(str, config["batch_seeds"]), thetas, strict=True)),
             "prompts_per_batch": len(rows[0]),
             "one_minus_cv_ddof1": 1 - coefficient_of_variation(thetas, ddof=1),
@@ -168,12 +228,13 @@ def _published_split_half(evidence: Evidence, config: Mapping[str, Any]) -> floa
 
 
 def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Correlation over heads of the mean effects in two random halves of the prompts, split within templates."""
-    effects, limit = evidence.head_effect(*EFFECT), config["split_half_above"]
+    """Correlation over heads of the mean effects in two random halves of the prompts, or their error below 1 % of D."""
+    effects, limit = head_profile(evidence), config["split_half_above"]
     if effects.shape[1] < config["minimum_heads"]:
         raise Insufficient("n_heads", f"{effects.shape[1]} heads; at least {config['minimum_heads']} needed")
     everywhere = split_half_of_heads(evidence, config, effects)
-    verdict = decide_above(everywhere.interval, limit)
+    error = measurement_error(evidence, config, effects, len(effects) // 2)
+    verdict = "pass" if error.negligible else decide_above(everywhere.interval, limit)
     low, high = everywhere.interval
     raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
     near_zero = or_reason(lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators)
@@ -184,13 +245,14 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         "ci95": percentile_interval(everywhere.draws, 0.95),
         "ci_method": "percentiles over random halves",
         # Splits of one sample are not independent draws, so p comes from the F test of the same reliability.
-        "p": max(generalisability_p(effects, limit, evidence.clusters), 1e-300),
-        "p_kind": "F (generalisability)",
+        "p": max(min(generalisability_p(effects, limit, evidence.clusters), 2 * error.p), 1e-300),
+        "p_kind": "F (generalisability), or chi2 (error) times 2 if that is smaller",
         "effect_size": everywhere.median,
         "reasons": () if verdict == "pass" else (f"head profile: {low:.3f} to {high:.3f}",),
         "needs": None if verdict == "pass" else "more prompts, or heads with larger effects",
         "companions": {
             "circuit_heads_only": or_reason(lambda: _median_and_interval(evidence, config, effects)),
+            **error.companions,
             "index_pairing_of_linearised_scores": or_reason(lambda: c16_split_half(raw)),
             "near_zero_denominators": near_zero,
         },

@@ -5,12 +5,14 @@ Published values: Kendall's W, mean Spearman and mean Cohen's kappa of the top-k
 three raters is (1 + 2 mean rho)/3, so W > 0.5 means a mean rho above .25, which is what the verdict tests.
 The two direct raters cannot see heads that act through other heads. If enough heads write to the answer, all raters are
 compared on those only. If not, a disagreement is inconclusive as long as there are heads that the direct raters cannot see.
+Where hardly any head writes to the answer (heads may feed an MLP that does), the direct raters have nothing to rate. The verdict
+then compares raters of total effects. The published values keep the published raters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,7 +52,7 @@ ID = "F59"
 NUMBER = "59"
 NAME = "inter_rater_reliability"
 TITLE = "inter-rater reliability"
-INPUTS = ("01", "02", "03", "09", "20")
+INPUTS = ("01", "02", "03", "09", "20", "21")
 NODES = (
     "Left out: the raters score heads, so MLPs are not rated, and a head claimed at a position counts as it is at "
     "all of them."
@@ -103,15 +105,18 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     has no threshold. Verdict: the percentile 90 % interval over clusters of prompts, of rho against 0.25 (W of 0.5) and of
     kappa against 0.4, on heads that write to the answer if there are enough. pass if it lies above and relabelled heads agree
     as well in less than 5 % of the draws; fail if it lies below, but inconclusive if heads are judged that the direct raters
-    cannot see.
+    cannot see. Where fewer heads than `min_k` write to the answer, the verdict takes the raters of total effects instead
+    (patching in both directions and knock-outs).
     """
-    raters, missing = present_raters(evidence, config, config["convention"])
+    raters, missing = present_raters(evidence, config["raters"], config)
     common = {"n": sizes(evidence, heads=len(evidence.heads), raters=len(raters))}
     notes = (f"{len(raters)} of {config['n_raters']} raters",) if missing else ()
     companions = _companions(evidence, raters, config)
 
     def panel() -> RaterPanel:
         require_behaviour(evidence, config)
+        if too_few_writers(evidence, raters, config):
+            return rater_panel(evidence, *present_raters(evidence, config["total_raters"], config), config)
         return rater_panel(evidence, raters, missing, config)
 
     parts = [
@@ -135,22 +140,33 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def present_raters(
-    evidence: Evidence, config: Mapping[str, Any], convention: str
+    evidence: Evidence, declared: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
 ) -> tuple[list[ScoringMethod], list[str]]:
-    """The raters whose measurement exists, and the numbers of the missing measurements. A norm keeps its own orientation."""
-    present = [entry for entry in config["raters"] if evidence.has(entry["number"])]
+    """The raters of `declared` whose measurement exists, and the numbers of the missing measurements.
+
+    Effects per prompt are ranked by the convention in force; a norm keeps its own orientation.
+    """
+    present = [entry for entry in declared if evidence.has(entry["number"])]
+    orientation = ORIENTATION[config["convention"]]
     raters = [
         read_method(
             evidence,
             entry,
             entry["name"],
-            ORIENTATION[convention] if entry["per_prompt"] else "higher",
+            orientation if entry["per_prompt"] else "higher",
             config["tie_fraction"] * mean_difference(evidence, entry["number"]),
             direct=entry["direct"],
         )
         for entry in present
     ]
-    return raters, [entry["number"] for entry in config["raters"] if entry not in present]
+    return raters, [entry["number"] for entry in declared if entry not in present]
+
+
+def too_few_writers(evidence: Evidence, raters: list[ScoringMethod], config: Mapping[str, Any]) -> bool:
+    """Whether a direct rater would rate fewer than `min_k` heads: fewer have a mean attribution of 1 % of the mean D."""
+    if not any(rater.direct for rater in raters) or not evidence.has("03"):
+        return False
+    return int(writes_to_answer(evidence, config["tie_fraction"]).sum()) < config["min_k"]
 
 
 def rater_panel(
@@ -315,10 +331,11 @@ def _verdict(
 
 def _companions(evidence: Evidence, raters: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
     """Pairwise correlations, without and with signs, and Krippendorff's alpha over incomplete ratings."""
-    signed, _ = present_raters(evidence, config, "signed")
+    signed = [replace(rater, orientation=ORIENTATION["signed"]) if rater.by_prompt else rater for rater in raters]
     pairs = {"absolute": _pairwise(raters), "signed": _pairwise(signed)}
     return {
         "convention": config["convention"],
+        "raters": [rater.name for rater in raters],
         "spearman": pairs,
         "krippendorff_alpha": _krippendorff(raters),
     }

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from calibrations.c16_reliability_suite import batches, calibrate
+from calibrations.c16_reliability_suite import batches, calibrate, head_profile, measurement_error
 from calibrations.evidence import Evidence
 from calibrations.statistics import (
     agreement_p,
@@ -79,9 +80,60 @@ def test_split_half_as_worded_by_hand():
 
 
 def test_heads_without_effects_have_no_measurable_profile():
-    found = of(evidence(effect=0.0))
+    found = of(evidence(effect=0.0, effect_noise=2.0))
     assert [found[name].verdict for name in ("test_retest", "split_half", "cronbach_alpha")] == ["fail"] * 3
-    assert found["split_half"].p > 0.5
+    assert found["split_half"].p > 0.5 and found["test_retest"].p > 0.5
+
+
+def test_heads_that_hardly_differ_are_reliable_if_their_error_is_below_what_ties():
+    """Where either of two pairs is enough, no single head has an effect, and no agreement coefficient can be high."""
+    found = of(evidence(effect=0.0, effect_noise=0.3))
+    for name in ("test_retest", "split_half"):
+        record = found[name]
+        assert record.verdict == "pass" and record.p < 0.05
+        assert record.companions["error_of_measurement_upper"] < record.companions["error_that_ties"]
+    assert found["test_retest"].companions["icc_agreement_90"][0] < CONFIG["icc_above"]
+    assert found["cronbach_alpha"].verdict == "fail"  # it gates nothing
+
+
+def with_directions(denoising, noising, noise=1.0, seed=0):
+    """Evidence whose circuit heads have these mean effects (nats; mean D is 5), with `noise` from prompt to prompt."""
+    docs = documents()
+    mask = Evidence(docs, COMMON).in_circuit
+    rng = np.random.default_rng(seed)
+    for name, effect in (("denoising", denoising), ("noising", noising)):
+        values = effect * mask + rng.normal(0, noise, (len(docs["01"]["data"]["split"]), len(mask)))
+        docs["02"]["data"][name] = values.tolist()
+    return Evidence(docs, COMMON)
+
+
+@pytest.mark.parametrize(("denoising", "noising"), [(0.0, 4.0), (4.0, 0.0), (2.0, 2.0)])
+def test_heads_that_need_each_other_or_stand_in_for_each_other_have_a_profile(denoising, noising):
+    found = of(with_directions(denoising, noising))
+    for name in ("test_retest", "split_half"):
+        assert found[name].verdict == "pass"
+        # by agreement alone: the error is not small
+        assert found[name].companions["error_of_measurement"] > found[name].companions["error_that_ties"]
+    assert found["test_retest"].effect_size > 0.95
+
+
+def test_the_error_of_measurement_is_that_of_a_batch_and_its_test_holds_its_level():
+    """Prompts that are their own clusters: SD of (N(0, 1) + N(0, 1))/2, over the root of a batch; p of the worst head."""
+    subject = with_directions(0.0, 0.0)
+    found = measurement_error(subject, CONFIG, head_profile(subject), 133)
+    assert found.limit == pytest.approx(0.01 * subject.clean.mean())
+    assert found.estimate == pytest.approx(np.sqrt(0.5 / 133), rel=0.2) and found.p > 0.99
+    labels = np.unique(subject.clusters)
+    df = len(labels) - 1
+    assert found.upper / found.estimate == pytest.approx(np.sqrt(df / stats.chi2.ppf(0.025, df)))
+    # one head whose error is the limit: the bound lies below it in at most 2.5 % of 2,000 samples, and p is uniform
+    rng = np.random.default_rng(3)
+    scale = found.limit * np.sqrt(133)
+    below, small = 0, 0
+    for _ in range(2000):
+        one = measurement_error(subject, CONFIG, rng.normal(0, scale, (len(subject.clean), 1)), 133)
+        below, small = below + one.negligible, small + (2 * one.p < 0.05)
+    assert below == small and 0.015 < below / 2000 < 0.035
 
 
 def test_alpha_is_cronbachs_alpha_of_the_circuit_heads_negative_values_kept():
@@ -138,7 +190,7 @@ def test_the_p_values_meet_alpha_where_the_intervals_meet_the_threshold():
 
 def test_the_icc_is_a_number_that_no_renamed_column_can_lose():  # peer D9: ICC2 is ICC(A,1) in pingouin 0.7
     subject = evidence()
-    effects = subject.head_effect("02", "denoising")
+    effects = (subject.head_effect("02", "denoising") + subject.head_effect("02", "noising")) / 2
     x = np.stack([effects[rows].mean(axis=0) for rows in batches(subject, CONFIG)], axis=1)
     n, k = x.shape
     rows = k * x.mean(1).var(ddof=1)

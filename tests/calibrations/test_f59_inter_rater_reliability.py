@@ -142,15 +142,56 @@ def test_a_perfect_circuit_with_heads_that_act_through_others_does_not_fail():
     """Upstream heads have patching effects and write nothing: the direct raters cannot see them."""
     docs = documents(**SHAPE)
     mask = Evidence(docs, COMMON).in_circuit
-    upstream = mask & (np.arange(H) < np.flatnonzero(mask)[-1])  # only the last head writes to the answer
+    upstream = mask & (np.arange(H) < np.flatnonzero(mask)[-3])  # only the last three heads write to the answer
     patching = 2.0 * mask
     direct = np.where(mask & ~upstream, 2.0, 0.0)
     rng = np.random.default_rng(0)
-    records = judge(raters(patching, direct, direct + rng.random(H), noise=0.1))
+    records = judge(raters(patching, direct, rng.random(H), noise=0.1))
     for name in ("kendalls_w", "mean_kappa"):
         assert records[name].verdict != "fail"
     assert records["mean_kappa"].estimate < CONFIG["threshold_kappa"]
     assert any("act through other heads" in reason for reason in records["mean_kappa"].reasons)
+
+
+def through_mlps(noising, knockouts, n_writers=0, **law):
+    """Documents in which patching finds the circuit, and all heads but the first `n_writers` write nothing to the answer."""
+    mask = Evidence(documents(**SHAPE), COMMON).in_circuit
+    attribution = np.where(np.arange(H) < n_writers, 2.0, 0.0)
+    rng = np.random.default_rng(7)
+    docs = raters(2.0 * mask, attribution, rng.random(H), noise=0.05, **law)
+    n = len(docs["01"]["data"]["split"])
+    docs["02"]["data"]["noising"] = (noising(mask) + rng.normal(0, 0.05, (n, H))).tolist()
+    docs["21"] = {"data": {"effect": (knockouts(mask) + rng.normal(0, 0.05, (n, H))).tolist()}}
+    return docs
+
+
+@pytest.mark.parametrize("n_writers", [0, 1, 2])
+def test_where_hardly_a_head_writes_to_the_answer_total_effects_are_rated(n_writers):
+    records = judge(through_mlps(lambda mask: 1.5 * mask, lambda mask: 3.0 * mask, n_writers))
+    for name in ("kendalls_w", "mean_kappa"):
+        assert records[name].verdict == "pass" and records[name].n["raters"] == 3
+        assert records[name].companions["raters"] == ["activation_patching", "activation_patching_noising", "knockouts"]
+    assert records["mean_kappa"].estimate == 1.0
+    # the published values are those of the published raters, which say nothing here
+    assert records["kendalls_w"].published_verdict == records["mean_kappa"].published_verdict == "fail"
+
+
+def test_raters_of_total_effects_that_disagree_fail():
+    records = judge(through_mlps(lambda mask: 2.0 * np.roll(mask, 9), lambda mask: 2.0 * np.roll(mask, 3)))
+    assert {records[name].verdict for name in ("kendalls_w", "mean_kappa")} == {"fail"}
+
+
+def test_three_writers_are_enough_for_the_published_raters():
+    records = judge(through_mlps(lambda mask: 1.5 * mask, lambda mask: 3.0 * mask, n_writers=3))
+    assert "knockouts" not in records["mean_kappa"].companions["raters"]
+    assert records["mean_kappa"].verdict == "inconclusive"
+
+
+def test_without_knockouts_the_missing_rater_of_total_effects_is_named():
+    docs = through_mlps(lambda mask: 1.5 * mask, lambda mask: 3.0 * mask)
+    del docs["21"]
+    record = judge(docs)["kendalls_w"]
+    assert record.verdict == "insufficient" and record.needs == "measurement 21"
 
 
 def test_disagreement_without_such_heads_fails():
@@ -172,10 +213,10 @@ def test_enough_writers_are_the_population():
 
 
 def test_ties_at_zero_make_no_agreement():
-    """All but two heads are under 1 % of mean D for both raters, which name different heads."""
+    """All but three heads are under 1 % of mean D for both raters, which name different heads."""
     patching, attribution = np.zeros(H), np.zeros(H)
-    patching[[40, 41]] = 2.0
-    attribution[[30, 31]] = 2.0
+    patching[[40, 41, 42]] = 2.0
+    attribution[[30, 31, 32]] = 2.0
     record = judge(raters(patching, attribution, noise=0.05))["mean_kappa"]
     assert record.estimate < 0.1 and record.verdict != "pass"
 
