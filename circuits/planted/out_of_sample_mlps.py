@@ -32,6 +32,8 @@ FINDERS = SOUND_ROLES["duplicate_token"].heads
 INHIBITORS = (head(1, 3), head(1, 6))
 LAST = 3  # the layer whose MLP writes the answer
 WHOLE, HALF = 1.15, 0.55  # output of a head that suffices alone, and of one that needs another
+THIRD = 0.3  # output of a head that needs two others
+TRUE = "Nothing is wrong: "
 LIMITS = (0.6, 0.9)  # lower and upper end of a gate, above what three heads write for names with similar codes
 
 
@@ -122,6 +124,29 @@ def through_mlp(pathology: str, weights: tuple[float, float, float], claimed: in
     return drafted(pathology, movers, {LAST: (Relay("draft", "answer_name", WHOLE_GAIN),)}, TWINS[:claimed])
 
 
+def two_through_mlp() -> Design:
+    """Two movers whose drafts an MLP passes on unchanged."""
+    movers = drafting({TWINS[0]: 0.55, TWINS[1]: 0.45})
+    return drafted(
+        TRUE + "two name movers write drafts that an MLP turns into the answer, and both are claimed.",
+        movers,
+        {LAST: (Relay("draft", "answer_name", WHOLE_GAIN),)},
+        movers,
+    )
+
+
+def idle_through_mlp() -> Design:
+    """The decoy at layer 3, head 4 is claimed among movers whose drafts an MLP passes on."""
+    found = through_mlp(
+        "Name movers write drafts that an MLP turns into the answer, and a head that does nothing is claimed among them.",
+        (0.4, 0.33, 0.27),
+        3,
+    )
+    roles = dict(found.claims["ioi"])
+    roles["name_mover"] = replace(roles["name_mover"], heads=tuple(sorted((*TWINS, head(3, 4)))))
+    return replace(found, claims={**found.claims, "ioi": roles}, sound=False)
+
+
 def two_of_three(pathology: str, claimed: int) -> Design:
     """Three movers, of which any two suffice and one does not."""
     movers = drafting(dict.fromkeys(TWINS, HALF))
@@ -138,6 +163,12 @@ PAIR_A, PAIR_B = (head(2, 0), head(2, 2)), (head(2, 5), head(2, 8))
 def both_needed(pathology: str, claimed: int) -> Design:
     """Two movers, neither of which has an effect without the other."""
     movers = drafting(dict.fromkeys(TWINS[:2], HALF))
+    return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
+
+
+def three_needed(pathology: str, claimed: int) -> Design:
+    """Three movers, any two of which do nothing."""
+    movers = drafting(dict.fromkeys(TWINS, THIRD))
     return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
@@ -206,7 +237,6 @@ def waking_by_silence(pathology: str, share: float) -> Design:
     return drafted(pathology, movers, {2: (MLPGate("answer_name", "name_written", *SAID, 1.0),)}, EARLIER)
 
 
-TRUE = "Nothing is wrong: "
 DESIGNS: dict[str, Callable[[], Design]] = {
     "duplicate_left_out": two_duplicates,
     "duplicate_left_out_roles_one": lambda: relabelled(two_duplicates, in_one_role),
@@ -290,5 +320,17 @@ DESIGNS: dict[str, Callable[[], Design]] = {
         "A head left out of the claim writes the answer if the name movers write no name at all, and is silent if they write "
         "a wrong one.",
         0.8,
+    ),
+    "two_through_mlp_claimed": two_through_mlp,
+    "idle_through_mlp_claimed": idle_through_mlp,
+    "three_needed_claimed": lambda: three_needed(
+        TRUE + "three name movers do nothing unless all write, and all are claimed.", 3
+    ),
+    "three_needed_left_out": lambda: three_needed(
+        "Three name movers do nothing unless all write, and one of them is left out of the claim.", 2
+    ),
+    "one_of_each_pair_claimed": lambda: or_of_ands(
+        "Either of two pairs of name movers is enough, and the claim lists one mover of each pair.",
+        (PAIR_A[0], PAIR_B[0]),
     ),
 }

@@ -120,6 +120,7 @@ def test_which_ablations_wake_a_head():
         ("through_mlp_left_out", (3, 5), 0.15),
         ("negative_left_out_small", (3, 7), -0.14),
         ("both_needed_left_out", (3, 2), 1.0),
+        ("three_needed_left_out", (3, 5), 0.98),
         ("cancelling_pair", (3, 1), 0.5),
         ("cancelling_pair", (3, 6), -0.5),
         ("cancelling_pair_weak", (3, 1), 0.15),
@@ -170,16 +171,18 @@ def test_noise_that_is_claimed_moves_single_prompts_and_hardly_their_mean(name, 
 @pytest.mark.slow
 def test_idle_heads_do_nothing():
     true = set(planted.truth("all_heads").heads)
-    for name in ("idle_two", "all_heads"):
+    for name in ("idle_two", "all_heads", "idle_through_mlp_claimed"):
         model = measured(name)
+        idle = set(claimed(name)) - (true if name == "all_heads" else set(planted.truth(name).heads))
+        assert idle, name
         for kind in ("mean", "resample"):
-            changed = model.clean - model.ablated(set(claimed(name)) - true, kind)
+            changed = model.clean - model.ablated(idle, kind)
             assert changed.abs().max() <= 0.05 * model.clean.mean(), (name, kind)
 
 
 @pytest.mark.slow
 def test_one_claimed_head_does_nothing_alone():
-    for name in ("one_head", "both_needed_left_out"):
+    for name in ("one_head", "both_needed_left_out", "three_needed_left_out", "one_of_each_pair_claimed"):
         assert measured(name).faithfulness(claimed(name), "mean") <= 0.02, name
 
 
