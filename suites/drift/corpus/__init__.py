@@ -39,6 +39,7 @@ KEYS = {
     *("id", "version", "axis", "prompt", "messages", "supersedes", "harm", "stance"),
     *("equal_length_siblings", "answer"),
 }
+SHOWN = 5  # keys of prompts in a sentence
 OF_SECRET = ("salt", "retired")  # further keys of a held-out prompt
 
 
@@ -271,6 +272,13 @@ def retired(path: Path) -> set[str]:
     return {key_of(one) for one in content_of(path)["prompts"] if one.get("retired") is True}
 
 
+def some(keys: Iterable[str]) -> str:
+    """The first keys for a sentence, and how many more there are."""
+    ordered = sorted(keys)
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return f"{', '.join(ordered[:SHOWN]) or 'none'}{more}"
+
+
 def key_of(row: Mapping[str, Any]) -> str:
     """The key of a prompt as it stands in a file."""
     return f"{lock.normalised(str(row.get('id')))}@{row.get('version', 1)}"
@@ -322,7 +330,7 @@ def reveal(path: Path, key: str, published: Mapping[str, Any], active: Iterable[
     salts = _salts(path)
     found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
     if found is None:
-        raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
+        raise UserError(f"{path} has no prompt {key}; use one of {some(salts)}")
     if key in set(active):
         raise UserError(
             f"{key} is not retired: the last snapshot asked it, or none was finished since; retire it with do=retire, finish a "

@@ -66,8 +66,7 @@ def retire(secret: Path, key: str) -> int:
     data, gone = corpus.content_of(secret), corpus.retired(secret)
     axes = {prompt.key: prompt.axis for prompt in corpus.read_held_out(secret)}
     if key not in axes or key in gone:
-        able = sorted(axes.keys() - gone)
-        raise UserError(f"{key} is no prompt that {secret} still asks; use one of {', '.join(able) or 'none'}")
+        raise UserError(f"{key} is no prompt that {secret} still asks; use one of {corpus.some(axes.keys() - gone)}")
     left = sum(axis == axes[key] and other not in gone for other, axis in axes.items()) - 1
     if left < HELD_OUT_LEAST:
         raise UserError(
