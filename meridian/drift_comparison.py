@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,9 @@ def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[lis
     if places[0].name == places[1].name and places[0].folder.resolve() == places[1].folder.resolve():
         raise UserError(f"a and b are both the snapshot {places[0].snapshot.id}; give two different ones")
     require_same_questions(*(one.snapshot for one in places))
-    pairs = [(one.snapshot, analysis.stored_vectors(one.folder.resolve())) for one in places]
-    before, after = analysis.sides_of(pairs, settings)
+    stores = [partial(analysis.stored_vectors, one.folder.resolve()) for one in places]
+    before, after = analysis.sides_of([(one.snapshot, own) for one, own in zip(places, stores, strict=True)], settings)
+    before = analysis.embedded_as(after, before, stores[0])
     rows = [_with_interval(row) for row in comparison.compare(before, after, seed) if row["level"] == AXIS]
     subject = {side: _subject(one.snapshot) for side, one in zip("ab", places, strict=True)}
     document = {

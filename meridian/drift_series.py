@@ -119,13 +119,18 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
 
 
 def embed(folder: Path) -> int:
-    """Embed every recorded text that has no vector yet, and return how many.
+    """Embed what has no vector by the installed embedder yet, and return how many texts.
 
-    All snapshots are covered, because an embedder may have been installed after them.
+    Covered are the snapshots that it embeds, also those taken before there was one, and the snapshot before each, which they
+    are compared with. What another one embedded stays as it is.
     """
     from suites.drift import embeddings, series_record
     from suites.modes import embedding
 
     series = series_record.read(folder / series_record.NAME)
-    rows = [row for one in series.snapshots.values() for row in one.rows.values()]
+    if (who := embeddings.identity()) is None:
+        return 0
+    own = [one for one in series.finished if (one.embedder or who)["weights_sha256"] == who["weights_sha256"]]
+    needed = {one.id: one for later in own for one in (series_record.previous(series, later.id), later) if one}
+    rows = [row for one in needed.values() for row in one.rows.values()]
     return embeddings.fill(folder.parent / embeddings.NAME, rows, embedding.embedder) if rows else 0

@@ -27,6 +27,7 @@ from result_types import ComparedHead, DriftTraceResult, RestoredShare
 from results_io import UserError
 from suites import declaration, lock, runner
 from suites.bridge import hypothesis, pairing, stored_pairs
+from suites.bridge.pair import MINIMUM_PAIRS
 from suites.drift import analysis, centroid, corpus, hedging, length, refusal, schedule, series_record, silent_update
 from suites.drift.corpus import Corpus
 from suites.drift.cross_checkpoint import CrossCheckpoint, NextTokenQuestion, Restored
@@ -40,6 +41,10 @@ FILE = f"{NUMBER}_{NAME}.json"
 TRACED, NOT_ENOUGH = 0, 3  # exit codes
 TRACEABLE = tuple(one.NAME for one in (refusal, hedging, length, centroid, silent_update))
 CONFIRMED, NOT_CONFIRMED = "confirmed", "not confirmed"  # verdicts on a named head
+MORE = (  # where a suite has too few pairs: taking prompts by what was answered would choose what is to be confirmed
+    f"task=failures needs {MINIMUM_PAIRS}, and none may be chosen by its answer: give the corpus more prompts on this axis, or "
+    "more equal_length_siblings, before the next snapshot"
+)
 CONTROL_SEED = 10_000  # of the null-tuned copy: no other copy has it
 
 
@@ -105,10 +110,10 @@ def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[st
 
 
 def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Prompt]:
-    """The public prompts on the alarm's axis that its snapshot was asked.
+    """The public prompts on the alarm's axis that its snapshot was asked, whatever was answered.
 
-    The trace asks all of them with their siblings, not only those that changed: passing ones stand beside the failing. Of two
-    plants of share .3, the 6 and 5 prompts that changed gave 19 and 16 pairs, and task=failures needs 20; all gave 51 and 45.
+    A suite of the prompts that changed would be chosen by the answers that it then judges. The axis was fixed before any answer;
+    its other prompts have siblings that changed too.
     """
     rows = series_record.read(folder / series_record.NAME).snapshots[alarm.snapshot].rows
     asked = {cell.prompt for cell in rows}
@@ -263,7 +268,9 @@ def failures(
         groups[side] = pairing.group(found.suites[0], model)
         stored_pairs.write(target, [groups[side]], model.identity, {suite.id: suite.sha256})
     group = groups["b"]
-    return f"Suite {group.sentence}" + (f"; {certifying(context, suite.id, opened['b'])}" if group.traceable else "")
+    if group.traceable:
+        return f"Suite {group.sentence}; {certifying(context, suite.id, opened['b'])}"
+    return f"Suite {group.sentence}" + (f"; {MORE}" if group.pairs else "")
 
 
 def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
@@ -292,8 +299,8 @@ def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], questions: 
         "id": alarm.id,
         "version": "1.0.0",
         "title": f"{alarm.metric} on {alarm.axis} as before {alarm.snapshot}",
-        "description": "Prompts of an axis on which outputs changed their class between two checkpoints, with siblings: each "
-        "must have the class that it had before.",
+        "description": "Prompts of an axis on which outputs changed their class between two checkpoints, all of them, with "
+        "siblings: each must have the class that it had before.",
         "mode": "A3",
         "contexts": ["question_answering"],
         "requires": ["generation"],

@@ -25,7 +25,7 @@ LONGEST_NAME = 100  # bytes of a series' name: it names a folder and is part of 
 
 
 def command(context: RunContext) -> int:
-    """Do what `do` names: snapshot, analyse, site, register, verify, reveal or trace; without it, the first three.
+    """Do what `do` names: snapshot, analyse, site, register, verify, hold_out, retire, reveal or trace; else the first three.
 
     Exit code 0 without an alarm, 1 with one, 3 if there is not enough data. UserError for an unknown `do` or no series.
     """
@@ -38,11 +38,14 @@ def command(context: RunContext) -> int:
         "reveal": reveal,
         "trace": trace,
     }
+    of_no_series: Mapping[str, Callable[[RunContext], int]] = {"hold_out": hold_out, "retire": retire}
     asked = context.settings["do"]
-    if asked is not None and asked not in steps:
+    if asked is not None and asked not in {**steps, **of_no_series}:
         raise UserError(
-            f"do={asked} is unknown; use {', '.join(steps)}, or leave it out for a snapshot, analysis and site"
+            f"do={asked} is unknown; use {', '.join((*steps, *of_no_series))}, or leave it out for a snapshot, analysis and site"
         )
+    if asked in of_no_series:
+        return of_no_series[asked](context)
     if asked == "site" and context.settings["manifest"]:
         return build(context, Path())
     folder = folder_of(context)
@@ -251,9 +254,48 @@ def verify(context: RunContext, folder: Path) -> int:
     return NO_ALARM
 
 
+def hold_out(context: RunContext) -> int:
+    """Divide the prompts of the folder drift.corpus= into a public corpus (out=) and a secret file (drift.held_out=)."""
+    from suites.drift.corpus import division
+
+    settings, out = settings_of(context), context.settings["out"]
+    if not settings["held_out"] or not out or not Path(settings["corpus"]).is_dir():
+        raise UserError(
+            "do=hold_out needs drift.corpus=FOLDER with all prompts, out=FOLDER for the public ones and drift.held_out=FILE for "
+            "the others; give all three"
+        )
+    secret, public = Path(settings["held_out"]), Path(out)
+    made = division.divide(Path(settings["corpus"]), public, secret, settings["held_out_share"])
+    context.reporter.say(
+        f"{public}: {len(made.public)} public prompts with their lock; ask them with drift.corpus={public}"
+    )
+    context.reporter.say(
+        f"{secret}: {len(made.held_out)} held-out prompts, their salts and the key that chose them; keep this file and "
+        f"{settings['corpus']} secret, and give drift.held_out={secret} to each snapshot"
+    )
+    return NO_ALARM
+
+
+def retire(context: RunContext) -> int:
+    """Mark a held-out prompt (snapshot=<id>@<version>) of the file drift.held_out= as asked no longer, to be revealed later."""
+    from suites.drift.corpus import division
+
+    settings, key = settings_of(context), context.settings["snapshot"]
+    if not settings["held_out"] or not key:
+        raise UserError("do=retire needs drift.held_out=FILE and snapshot=<prompt id>@<version>; give both")
+    left = division.retire(Path(settings["held_out"]), key)
+    context.reporter.say(
+        f"{key} is retired, {left} held-out prompts are left on its axis; do=reveal may publish it after the next snapshot"
+    )
+    return NO_ALARM
+
+
 def reveal(context: RunContext, folder: Path) -> int:
-    """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment."""
-    from suites.drift import corpus, series_record
+    """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment.
+
+    The record says so from then on: if it is asked again, its answers are not held out.
+    """
+    from suites.drift import corpus, series_record, snapshot
 
     settings, key = settings_for(context, folder), context.settings["snapshot"]
     if not settings["held_out"] or not key:
@@ -263,6 +305,7 @@ def reveal(context: RunContext, folder: Path) -> int:
     known = series_record.commitments(series)
     active = known["commitments"].keys() - series_record.retired(series)
     found = corpus.reveal(Path(settings["held_out"]), key, known, active)
+    series_record.note_revealed(folder, key, found["hmac_sha256"], snapshot.now())
     target = folder / f"revealed-{results_io.sha256(key)[:8]}.json"  # an id may be no name of a file
     results_io.write_text(target, results_io.dumps(found))
     context.reporter.say(f"{target}: the commitment {found['hmac_sha256'][:16]} is of this text and salt")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,26 +48,27 @@ COMPARISON = "drift_comparison"  # kind of the files that store a comparison's t
 RESULTS = (refusal, hedging, length, centroid, stance, silent_update, change_points, held_out_gap, status)
 NO_ALARM, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
 Vectors = Callable[[Sequence[str]], Mapping[str, np.ndarray] | None]
+Stores = Callable[[Mapping[str, Any] | None], Vectors]  # the vectors of an embedder, by its identity
 Compared = Mapping[str, Sequence[ComparisonRow]]  # the tests of each snapshot against the one before
 
 
 def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: Vectors | None = None) -> dict[str, Any]:
     """Write manifest-<id>.json of every snapshot, and 161 to 169; returns the last manifest ({} without a snapshot).
 
-    `folder`: the folder of the series; `vectors`: a function from text hashes to embeddings (default: the store beside the
-    series). UserError for a record that was changed.
+    `folder`: the folder of the series; `vectors`: a function from text hashes to embeddings, whatever the embedder (default: the
+    store beside the series). UserError for a record that was changed.
     """
     series = series_record.read(folder / series_record.NAME)
     ids = series_record.expected(series)
-    load = vectors or stored_vectors(folder)
-    sides = {side.snapshot.id: side for side in sides_of([(one, load) for one in series.finished], settings)}
+    stores: Stores = partial(stored_vectors, folder) if vectors is None else lambda who: vectors
+    sides = {side.snapshot.id: side for side in sides_of([(one, stores) for one in series.finished], settings)}
     points = _history(ids, sides, seed)
     compared: dict[str, list[ComparisonRow]] = {}
     manifests: list[dict[str, Any]] = []
     for number, one in enumerate(ids):
         before = series_record.previous(series, one) if one in sides else None
         if before is not None:
-            compared[one] = _compared(folder, sides[before.id], sides[one], seed)
+            compared[one] = _compared(folder, embedded_as(sides[one], sides[before.id], stores), sides[one], seed)
         until = ids[: number + 1]
         history = [point for point in points if point["snapshot"] in until]
         made = _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
@@ -85,17 +88,25 @@ def read(path: Path) -> DriftManifest:
     return found
 
 
-def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Vectors]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
-    """Snapshots (each with its own store of embeddings) prepared for comparison, with one detector of refusals for all."""
-    vectors = [load(sorted({row["text_sha256"] for row in one.rows.values()})) for one, load in snapshots]
-    pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
-    classified = _fits() and all(embedded(*pair) for pair in pairs)
-    return [SnapshotSide(one, settings, known, classified) for one, known in pairs]
+def sides_of(snapshots: Sequence[tuple[RecordedSnapshot, Stores]], settings: Mapping[str, Any]) -> list[SnapshotSide]:
+    """Snapshots (each with its own stores of embeddings) prepared for comparison, with one detector of refusals for all."""
+    plain = [(SnapshotSide(one, settings), stores) for one, stores in snapshots]
+    sides = [embedded_as(side, side, stores) for side, stores in plain]
+    classified = all(_fits(side.embedder) and embedded(side.snapshot, side.vectors) for side in sides)
+    return [replace(side, classified=classified) for side in sides]
 
 
-def stored_vectors(folder: Path) -> Vectors:
-    """A function that reads embeddings from the store beside all series; it gives None without an embedder, store or vector."""
-    path, who = folder.parent / embeddings.NAME, embeddings.identity()
+def embedded_as(other: SnapshotSide, side: SnapshotSide, stores: Stores) -> SnapshotSide:
+    """`side` with embeddings by the embedder of `other`, so that no comparison mixes two."""
+    if side.vectors is not None and side.space == other.space:
+        return side
+    hashes = sorted({row["text_sha256"] for row in side.snapshot.rows.values()})
+    return replace(side, vectors=stores(other.embedder)(hashes), known={})
+
+
+def stored_vectors(folder: Path, who: Mapping[str, Any] | None) -> Vectors:
+    """A function that reads embeddings by `who` from the store beside all series; None without an embedder, store or vector."""
+    path = folder.parent / embeddings.NAME
 
     def load(hashes: Sequence[str]) -> Mapping[str, np.ndarray] | None:
         if who is None or not path.is_file():
@@ -113,9 +124,8 @@ def exit_code(manifest: DriftManifest | Mapping[str, Any]) -> int:
     return ALARM if manifest["alarms"] else NO_ALARM
 
 
-def _fits() -> bool:
-    """Whether the classifier of refusals was trained on the installed embedder."""
-    who = embeddings.identity()
+def _fits(who: Mapping[str, Any] | None) -> bool:
+    """Whether the classifier of refusals was trained on this embedder."""
     return who is not None and who["weights_sha256"] == detector.load().embedder
 
 
@@ -133,7 +143,7 @@ def _compared(folder: Path, before: SnapshotSide, after: SnapshotSide, seed: int
         {
             "rows": [digest(side.snapshot) for side in (before, after)],
             "vectors": [len(side.vectors) if side.vectors is not None else None for side in (before, after)],
-            "embedder": embeddings.identity() if after.vectors is not None else None,
+            "embedder": after.embedder if after.vectors is not None else None,
             "settings": dict(after.settings),
             "classifier": results_io.file_digest(detector.STORED) if after.classified else None,
             "seed": seed,
@@ -265,7 +275,7 @@ def _subject(series: SeriesRecord, own: str, sides: Mapping[str, SnapshotSide], 
         "detector": vars(
             sides[own].detector if own in sides else refusal.detector(tuple(started["corpus"]["markers"]))
         ),
-        "embedder": embeddings.identity() if own in sides and sides[own].vectors is not None else None,
+        "embedder": sides[own].embedder if own in sides and sides[own].vectors is not None else None,
         "outputs": len(snapshot.rows),
         "errors": len(snapshot.errors),
         "rows_sha256": digest(snapshot),
@@ -408,22 +418,34 @@ def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shifts(ids: Sequence[str], sides: Mapping[str, SnapshotSide], compared: Compared) -> list[dict[str, Any]]:
-    """The centroid's distance from the previous snapshot, for every snapshot; a gap and the first snapshot have none."""
+    """The centroid's distance from the previous snapshot, for every snapshot; a gap and the first snapshot have none.
+
+    One series an embedder: from the snapshot on that another one embeds, another series begins under a name of its own, such as
+    centroid_embedder_2. Its first distance is of both snapshots as the new one embeds them.
+    """
     known = {
         (one, row["axis"]): row
         for one in ids
         for row in compared.get(one, ())
         if row["metric"] == centroid.NUMBER and row["level"] == AXIS
     }
+    who = {one: sides[one].space for one in ids if one in sides}
     points = []
     for axis in (axis for axis in AXES if any(place[1] == axis for place in known)):
-        for one in ids:
-            row = known.get((one, axis), {"difference": None, "status": "gap", "reason": "gap"})
-            if one in sides and (one, axis) not in known:
-                row = {"difference": None, "status": "insufficient_data", "reason": "no snapshot before it"}
-            point = {"snapshot": one, "metric": centroid.NUMBER, "name": centroid.NAME, "axis": axis}
-            rest = {"status": row["status"], "reason": row["reason"], "unit": centroid.UNIT}
-            points.append({**point, **rest, "value": row["difference"], "low": None, "high": None})
+        for number, embedder in enumerate(dict.fromkeys(who.values()), 1):
+            name = centroid.NAME if number == 1 else f"{centroid.NAME}_embedder_{number}"
+            own = [one for one in who if who[one] == embedder]
+            start = ids.index(own[0]) if number > 1 else 0
+            end = len(ids) if own[-1] == list(who)[-1] else ids.index(own[-1]) + 1
+            for one in ids[start:end]:
+                row = known.get((one, axis), {"difference": None, "status": "gap", "reason": "gap"})
+                if one in sides and (one, axis) not in known:
+                    row = {"difference": None, "status": "insufficient_data", "reason": "no snapshot before it"}
+                if who.get(one, embedder) != embedder:
+                    row = {"difference": None, "status": "gap", "reason": "embedded by another"}
+                point = {"snapshot": one, "metric": centroid.NUMBER, "name": name, "axis": axis, "unit": centroid.UNIT}
+                rest = {"status": row["status"], "reason": row["reason"], "detail": {"embedder": embedder}}
+                points.append({**point, **rest, "value": row["difference"], "low": None, "high": None})
     return points
 
 
@@ -509,7 +531,12 @@ def _signs(
 
 
 def _way_on(*three: SnapshotSide) -> float | None:
-    """Whether the centroid's second change goes on the way of its first (1) or back (-1); None without common prompts."""
+    """Whether the centroid's second change goes on the way of its first (1) or back (-1).
+
+    None without common prompts, and where another embedder took over: their spaces have no direction in common.
+    """
+    if any(side.space != three[0].space for side in three):
+        return None
     clouds = [side.clouds(NEUTRAL) for side in three]
     names = wordings.once(clouds[0].keys() & clouds[1].keys() & clouds[2].keys())
     return float(np.sign(centroid.onward(*([one[name] for name in names] for one in clouds)))) if names else None

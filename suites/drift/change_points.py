@@ -18,9 +18,10 @@ from suites.estimate import Estimate, missing
 
 NUMBER, NAME, TITLE = "167", "change_points", "Change points"
 UNIT = "change points"
-LEAST, LOW_POWER = 4, 8  # snapshots
-NULL_SNAPSHOTS = 8  # fewest snapshots for an estimate of the excess variance
-PENALTY = 3.0
+LEAST = 4  # snapshots in a row: two segments of two
+LOW_POWER = 8  # snapshots below which the power is low, and says so
+NULL_SNAPSHOTS = 8  # from which a variance beyond sampling can be estimated
+PENALTY = 3.0  # times ln T: white noise of 8 points breaks in .040 of series
 
 
 def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]:

@@ -60,6 +60,16 @@ class SnapshotSide:
         return tuple(axis for axis in AXES if axis in asked)
 
     @property
+    def embedder(self) -> Mapping[str, Any] | None:
+        """What embeds its outputs: as recorded, else the installed embedder."""
+        return self.snapshot.embedder or embeddings.identity()
+
+    @property
+    def space(self) -> str | None:
+        """The hash of the embedder's weights; None without an embedder."""
+        return self.embedder["weights_sha256"] if self.embedder else None
+
+    @property
     def markers(self) -> tuple[str, ...]:
         return tuple(self.snapshot.started["corpus"]["markers"])
 
@@ -202,7 +212,7 @@ def compare(before: SnapshotSide, after: SnapshotSide, seed: int) -> list[dict[s
     pairs = [(metric, axis) for axis in axes for metric in SCALARS]
     m = len(pairs) + len(axes)
     rows = [_scalar(before, after, metric, axis, seed, m) for metric, axis in pairs]
-    if before.vectors is not None and after.vectors is not None:
+    if after.vectors is not None:
         rows += [_centroid(before, after, axis, seed, m) for axis in axes]
     if after.settings["prompt_level"]:
         rows += _prompts(before, after, pairs, seed)
@@ -404,9 +414,10 @@ def overlaps(side: SnapshotSide, seed: int) -> list[dict[str, Any]]:
 
 
 def changes_by_split(before: SnapshotSide, after: SnapshotSide, metric: Any, axis: str) -> dict[str, dict[str, float]]:
-    """{split: {prompt: mean B - mean A}}, from which the held-out gap is computed."""
+    """{split: {prompt: mean B - mean A}}, from which the held-out gap is computed; a revealed prompt belongs to neither side."""
     values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
     found: dict[str, dict[str, float]] = {"public": {}, "held_out": {}}
     for key in wordings.once(values[0].keys() & values[1].keys()):
-        found[rows[key][0]["split"]][key] = float(np.mean(values[1][key]) - np.mean(values[0][key]))
+        if (split := rows[key][0]["split"]) in found:
+            found[split][key] = float(np.mean(values[1][key]) - np.mean(values[0][key]))
     return found

@@ -19,7 +19,7 @@ from suites.statistics import permutation
 
 NUMBER, NAME, TITLE = "162", "hedging", "Hedge density"
 UNIT = "markers per 100 words"
-MINIMUM_WORDS = 20  # of a prompt's outputs together: below, one marker makes more than 5 a hundred
+MINIMUM_WORDS = 20  # of a prompt's outputs together; below, one marker makes more than 5 a hundred
 VERSION = "1"  # of the list: its hash stands with every number
 MARKERS = (
     *(

@@ -13,7 +13,7 @@ from suites.statistics import permutation
 
 NUMBER, NAME, TITLE = "168", "held_out_gap", "Held-out gap"
 UNIT = "difference of mean changes"
-MINIMUM = 10  # prompts a side
+MINIMUM = 10  # prompts a side for the held-out gap, the same
 
 
 def gap(public: Sequence[float], held_out: Sequence[float], *, seed: int) -> Estimate:

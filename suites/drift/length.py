@@ -14,9 +14,9 @@ from suites.estimate import Estimate, missing
 
 NUMBER, NAME, TITLE = "163", "length", "Output length"
 UNIT = "tokens"
-MINIMUM = 5  # outputs a side
+MINIMUM = 5  # outputs a side, from which a median of lengths has two values around it
 EXACT = 10_000  # most pairs of outputs for the exact distribution, which fails on many ties
-CENSORED = 0.2  # share of outputs cut at max_tokens above which lengths are not compared
+CENSORED = 0.2  # share of outputs cut at max_tokens above which lengths are not known well enough to compare
 
 
 def values(rows: Sequence[Mapping[str, Any]]) -> list[float]:

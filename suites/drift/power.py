@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-POWER = 0.8  # the customary power
+POWER = 0.8  # the chance with which a detectable change is found, as is customary
 
 
 def standard_error(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float | None:

@@ -6,6 +6,7 @@
     gap                snapshot, cause, affected
     registered         a hypothesis, before the data
     decision           what became of it, once
+    revealed           a held-out prompt was published: what is asked of it from then on is no longer held out
     recovery           a torn line was set aside (the chain's own)
 
 Times are recorded here and nowhere else. The hash of the chain after a finished snapshot is its head. Keep it elsewhere: a
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from suites.log import chain
 
 NAME, MANIFEST = "run_log.jsonl", "manifest-"  # the latter is the prefix of manifests, which analyses write
 STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
-GAP, REGISTERED, DECISION = "gap", "registered", "decision"
+GAP, REGISTERED, DECISION, REVEALED = "gap", "registered", "decision", "revealed"
 ROW = (  # the columns of a generation that analyses read; no times and no positions in the file
     *(
         "prompt",
@@ -55,7 +57,11 @@ class AskedCell(NamedTuple):
 
 @dataclass
 class RecordedSnapshot:
-    """All that the record holds of one snapshot. If a cell was asked twice, the later line counts."""
+    """All that the record holds of one snapshot. If a cell was asked twice, the later line counts.
+
+    `embedder`: identity of what embeds its outputs, as recorded when it was finished; if there was none, that of the next
+    finished snapshot which has one.
+    """
 
     id: str
     started: Mapping[str, Any]
@@ -64,6 +70,7 @@ class RecordedSnapshot:
     finished: Mapping[str, Any] | None = None
     head: str = ""
     lines: int = 0
+    embedder: Mapping[str, Any] | None = None
 
     @property
     def errors(self) -> list[AskedCell]:
@@ -87,6 +94,7 @@ class SeriesRecord:
     gaps: list[Mapping[str, Any]] = field(default_factory=list)
     registered: list[Mapping[str, Any]] = field(default_factory=list)
     decisions: list[Mapping[str, Any]] = field(default_factory=list)
+    revealed: set[str] = field(default_factory=set)
 
     @property
     def order(self) -> list[str]:
@@ -104,6 +112,9 @@ def read(path: Path) -> SeriesRecord:
     series = SeriesRecord()
     for line, end in chain.read_with_heads(path):
         _fold(series, line, end.hash)
+    known = None
+    for snapshot in reversed(series.finished):
+        known = snapshot.embedder = snapshot.embedder or known
     return series
 
 
@@ -115,10 +126,16 @@ def _fold(series: SeriesRecord, record: Mapping[str, Any], head: str) -> None:
         snapshot = series.snapshots[record["snapshot"]]
         snapshot.first = seq if snapshot.first is None else snapshot.first
         key = f"{record['prompt']}@{record['version']}"
-        snapshot.rows[AskedCell(key, record["leg"], record["sample"])] = {name: record[name] for name in ROW}
+        row = {name: record[name] for name in ROW}
+        if row["split"] == "held_out" and key in series.revealed:
+            row["split"] = REVEALED
+        snapshot.rows[AskedCell(key, record["leg"], record["sample"])] = row
     elif kind == FINISHED:
         snapshot = series.snapshots[record["snapshot"]]
         snapshot.finished, snapshot.head, snapshot.lines = record, head, seq + 1
+        snapshot.embedder = record.get("embedder")
+    elif kind == REVEALED:
+        series.revealed.add(record["prompt"])
     elif kind in (GAP, REGISTERED, DECISION):
         {GAP: series.gaps, REGISTERED: series.registered, DECISION: series.decisions}[kind].append(record)
 
@@ -148,6 +165,14 @@ def retired(series: SeriesRecord) -> set[str]:
     recent = [last, *(one for one in series.order if series_before(last, one))]
     still = {cell.prompt for one in recent for cell in series.snapshots[one].rows}
     return {cell.prompt for one in series.finished for cell in one.rows} - still
+
+
+def note_revealed(folder: Path, key: str, commitment: str, time: datetime) -> None:
+    """Append that a held-out prompt was revealed, once."""
+    with chain.Writer(folder / NAME) as writer:
+        if key not in read(folder / NAME).revealed:
+            noted = {"kind": REVEALED, "prompt": key, "hmac_sha256": commitment, "time": time.isoformat()}
+            writer.append([noted])
 
 
 def previous(series: SeriesRecord, identifier: str) -> RecordedSnapshot | None:

@@ -21,8 +21,8 @@ from suites.statistics import multiplicity
 
 NUMBER, NAME, TITLE = "166", "silent_update", "Silent update"
 UNIT = "evidence"
-MINIMUM_PROMPTS = 10  # on the neutral axis
-ONE_P = 0.001  # a p this small makes a candidate by itself
+MINIMUM_PROMPTS = 10  # on neutral-control, as many as the test of an axis needs
+ONE_P = 0.001  # that is a candidate by itself: with two in a row, .6 % of null snapshots are
 SHUFFLES = 1000
 LEAST_SNAPSHOTS = 4  # fewer have too few orders
 

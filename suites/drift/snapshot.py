@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import results_io
 from results_io import UserError
 from shown_progress import Progress
-from suites.drift import schedule, series_record
+from suites.drift import embeddings, schedule, series_record
 from suites.drift.corpus import Corpus, Prompt
 from suites.drift.series_record import AskedCell, RecordedSnapshot, SeriesRecord
 from suites.log import chain, generations
@@ -230,7 +230,7 @@ def _started(
         "kind": series_record.STARTED,
         "snapshot": own,
         "expected_n": expected,
-        "corpus": _described(corpus),
+        "corpus": _described(corpus, series.revealed),
         "legs": [asdict(leg) for leg in legs],
         "leg_dropped": reason or None,
         "model": {"name": model.name, "identity": dict(model.identity)},
@@ -241,8 +241,11 @@ def _started(
     }
 
 
-def _described(corpus: Corpus) -> dict[str, Any]:
-    """What an analysis needs to know of the corpus; of held-out prompts, their number and commitments only."""
+def _described(corpus: Corpus, revealed: Collection[str]) -> dict[str, Any]:
+    """What an analysis needs to know of the corpus; of held-out prompts, their number and commitments only.
+
+    A prompt that was revealed is held out no longer.
+    """
     public = [prompt for prompt in corpus.prompts if prompt.split == "public"]
     return {
         "name": corpus.name,
@@ -251,7 +254,7 @@ def _described(corpus: Corpus) -> dict[str, Any]:
         "markers": list(corpus.markers),
         "not_applicable": dict(corpus.not_applicable),
         "public": [{**prompt.frozen, "hash": prompt.hash, "answer": prompt.answer} for prompt in public],
-        "held_out": len(corpus.prompts) - len(public),
+        "held_out": sum(prompt.split == "held_out" and prompt.key not in revealed for prompt in corpus.prompts),
         "commitments": {key: dict(one) for key, one in corpus.commitments.items()},
     }
 
@@ -377,7 +380,7 @@ def _finish(writer: Writer, own: str, rows: Mapping[AskedCell, Mapping[str, Any]
     if len(failed) == len(rows):
         return Taken(own, asked, len(failed), False, "")
     finished = {"kind": series_record.FINISHED, "snapshot": own, "n": len(rows), "errors": len(failed)}
-    writer.append([{**finished, "time": clock().isoformat()}])
+    writer.append([{**finished, "embedder": embeddings.identity(), "time": clock().isoformat()}])
     return Taken(own, asked, len(failed), True, writer.head.hash)
 
 

@@ -8,8 +8,9 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import proportions
 
-GOLDEN, GOLDEN_CLASS = 100, 30  # labelled examples that a detector needs to be locked: in total, and of each class
-TARGET_F1 = 0.95  # on these examples; below it a rate describes the detector as much as the model
+GOLDEN = 100  # golden texts that it takes: with fewer, the interval of F1 says little
+GOLDEN_CLASS = 30  # of them of either class, or one of the two errors is not measured
+TARGET_F1 = 0.95  # of a detector that is locked; below it, a rate is of the detector as much as of the model
 
 
 @dataclass(frozen=True)

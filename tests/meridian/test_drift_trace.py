@@ -9,9 +9,13 @@ import pytest
 import regex
 
 from meridian import drift_classes, drift_trace
+from suites.bridge.pair import SuitePairs
+from suites.drift import series_record
 from suites.drift.corpus import Corpus, Prompt
 from suites.drift.cross_checkpoint import Restored
+from suites.log import chain
 from tests.result_samples import completed
+from tests.suites.test_drift_analysis import line, week
 
 TRACE = {"minimum_gap": 0.5, "minimum_share": 0.01, "level": 0.95, "most_named": 2, "discovery": 0.5}
 
@@ -47,6 +51,17 @@ def test_heads_are_named_on_one_half_and_asked_on_the_other() -> None:
     assert found["together"]["value"] == pytest.approx(0.65, abs=0.02)
     assert found["halves"]["discovery"]["clusters"] + found["halves"]["confirmation"]["clusters"] == 20
     assert (found["ceiling"]["value"], found["floor"]["value"], found["weak"]) == (1.0, 0.0, 0)
+
+
+def test_the_half_that_confirms_has_no_part_in_naming() -> None:
+    """Whatever heads restore on the other half, the same heads are named by the same intervals."""
+    plain, other = Scripted(), Scripted()
+    kept = np.array([drift_trace.corpus.kept_out(b"discovery", one, 0.5) for one in plain.clusters])
+    assert all(len(set(kept[np.array(plain.clusters) == one])) == 1 for one in plain.clusters)
+    other.effect[:, ~kept] = np.random.default_rng(1).normal(1.0, 0.5, (4, int((~kept).sum())))
+    found = [drift_trace.named_and_confirmed(one, one.restored(), TRACE) for one in (plain, other)]
+    named = [[(one["head"], one["discovery"], one["interval"]) for one in result["named"]] for result in found]
+    assert named[0] == named[1] and found[0]["together"] != found[1]["together"]
 
 
 def test_questions_below_half_a_nat_are_left_out() -> None:
@@ -144,6 +159,44 @@ def test_the_suite_asks_as_the_snapshot_did(tmp_path) -> None:
     first, second = (one.expect for one in suite.items)
     assert [passes(first, text) for text in ("It is quiet", "It was blue", "blue")] == [True, False, False]
     assert [passes(second, text) for text in ("red sea", "red", "blue", "It is quiet")] == [True, True, False, False]
+
+
+def test_which_prompts_are_asked_depends_on_no_answer(tmp_path) -> None:
+    """All three on the axis that the snapshot asked, whether they changed or not; not the one of another axis or snapshot."""
+    axes = {"a": "refusal-boundary", "b": "refusal-boundary", "c": "refusal-boundary", "d": "neutral-control"}
+    prompts = tuple(Prompt(one, 1, axis, (("user", f"Say {one}."),)) for one, axis in axes.items())
+    never = Prompt("e", 1, "refusal-boundary", (("user", "Say e."),))
+    questions = Corpus("mine", "1", (*prompts, never), markers=("It is quiet",))
+    found = []
+    for number, said in enumerate((("red", "red", "red"), ("It is quiet", "red", ""))):
+        folder = tmp_path / str(number)
+        with chain.Writer(folder / series_record.NAME) as writer:
+            rows = [
+                line("2026-W22", one, 0, text, axis=axes[one]) for one, text in zip("abcd", (*said, "so"), strict=True)
+            ]
+            week(writer, "2026-W22", rows, n=len(rows))
+        alarm = drift_trace.Alarm("2026-W22", "refusal-boundary", "refusal")
+        found.append([prompt.id for prompt in drift_trace.asked_on(folder, alarm, questions)])
+    assert found == [["a", "b", "c"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"), [(19, "needs 20, and none may be chosen by its answer"), (20, "certify it with")]
+)
+def test_too_few_pairs_are_said_with_what_gives_more(pairs, said, monkeypatch, tmp_path) -> None:
+    group = SuitePairs("drift_x", "A3", "", 30, tuple(range(pairs)), (), {"weak (below 0.5 nats)": 30 - pairs})
+    for module, name, value in (
+        (drift_trace, "write_suite", lambda *given: SimpleNamespace(id="drift_x", sha256="0")),
+        (drift_trace.runner, "run", lambda *given, **rest: SimpleNamespace(suites=[None])),
+        (drift_trace.pairing, "group", lambda *given: group),
+        (drift_trace.stored_pairs, "write", lambda *given: None),
+        (drift_trace, "certifying", lambda *given: "certify it with: task=failures"),
+    ):
+        monkeypatch.setattr(module, name, value)
+    model, context = SimpleNamespace(name="m", identity={}), SimpleNamespace(results=tmp_path, seed=0)
+    alarm = drift_trace.Alarm("c00000001-0123abcd", "refusal-boundary", "refusal")
+    sentence = drift_trace.failures(context, tmp_path, alarm, {"a": model, "b": model}, [], Corpus("mine", "1", ()))
+    assert said in sentence and f"{pairs} of 30 failures traceable" in sentence
 
 
 # --- confirmation and control -----------------------------------------------------------------------------------------

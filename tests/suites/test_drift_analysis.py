@@ -624,3 +624,105 @@ def test_a_hypothesis_that_no_chain_can_hold_is_one_sentence(tmp_path, key, valu
     (tmp_path / "h.yaml").write_text("".join(f"{name}: {one}\n" for name, one in keys.items()))
     with pytest.raises(UserError, match=said):
         registration.read(tmp_path / "h.yaml")
+
+
+# --- embedders --------------------------------------------------------------------------------------------------------
+
+
+def embedded_by(who):
+    """A finished line's embedder."""
+    return {"name": "small", "package": "1", "weights_sha256": who}
+
+
+def test_another_embedder_begins_another_series_and_no_test_mixes_two(tmp_path, monkeypatch) -> None:
+    """Five weeks by embedders 1 1 2 1 2, the fourth a gap. The words stay: by 1 all point one way, by 2 week 23 another way."""
+    from suites.drift import embeddings
+
+    monkeypatch.setattr(embeddings, "identity", lambda: embedded_by("2"))  # what is installed when it is analysed
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for number, who in ((22, "1"), (23, "1"), (24, "2"), (26, "1"), (27, "2")):
+            name = f"2026-W{number}"
+            rows = [
+                row
+                | {
+                    "text": (text := f"{number} {row['sample']}"),
+                    "text_sha256": hashlib.sha256(text.encode()).hexdigest(),
+                }
+                for row in grid(name, plain)
+            ]
+            end = {"kind": series_record.FINISHED, "snapshot": name, "n": len(rows), "errors": 0}
+            writer.append([begun(name), *rows, end | {"embedder": embedded_by(who)}])
+            with embeddings.Store(tmp_path / embeddings.NAME, "1") as store:
+                store.add(
+                    {row["text_sha256"]: row["text"] for row in rows},
+                    lambda texts: np.tile([1.0, 0.0], (len(texts), 1)),
+                )
+            with embeddings.Store(tmp_path / embeddings.NAME, "2") as store:
+                way = [0.0, 1.0] if number == 23 else [1.0, 0.0]
+                store.add(
+                    {row["text_sha256"]: row["text"] for row in rows},
+                    lambda texts, way=way: np.tile(way, (len(texts), 1)),
+                )
+    found = analysis.analyse(folder, SETTINGS)
+    series_of = {}
+    for point in found["history"]:
+        if point["metric"] == "164":
+            series_of.setdefault(point["name"], {})[point["snapshot"][-2:]] = (point["value"], point["reason"])
+    assert series_of == {
+        "centroid": {
+            "22": (None, "no snapshot before it"), "23": (0.0, ""), "24": (None, "embedded by another"), "25": (None, "gap"),
+            "26": (0.0, ""),
+        },
+        "centroid_embedder_2": {"24": (1.0, ""), "25": (None, "gap"), "26": (None, "embedded by another"), "27": (0.0, "")},
+    }  # fmt: skip
+    of = {n: results_io.read(folder / f"manifest-2026-W{n}.json") for n in (23, 24, 26, 27)}
+    assert [one["subject"]["embedder"]["weights_sha256"] for one in of.values()] == ["1", "2", "1", "2"]
+
+
+def test_what_another_embedder_embedded_is_not_embedded_anew(tmp_path, monkeypatch) -> None:
+    """Two weeks by 1, then a week by 2: of the texts of before, 2 embeds those of the week that its own is compared with."""
+    from meridian import drift_series
+    from suites.drift import embeddings
+    from suites.modes import embedding
+
+    folder, made = tmp_path / "prod", {"1": 0, "2": 0}
+    for number, who in ((22, "1"), (23, "1"), (24, "2")):
+        name = f"2026-W{number}"
+        rows = [line(name, "p0", n, text) for n, text in enumerate((f"{number} a", f"{number} b"))]
+        with chain.Writer(folder / series_record.NAME) as writer:
+            end = {"kind": series_record.FINISHED, "snapshot": name, "n": len(rows), "errors": 0}
+            writer.append([begun(name, n=len(rows)), *rows, end | {"embedder": embedded_by(who)}])
+        monkeypatch.setattr(embeddings, "identity", lambda who=who: embedded_by(who))
+        monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: np.ones((len(texts), 2)))
+        made[who] += drift_series.embed(folder)
+    assert made == {"1": 4, "2": 4} and drift_series.embed(folder) == 0
+
+
+# --- revealed prompts -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_revealed_prompt_answers_later_is_not_held_out(tmp_path) -> None:
+    """p0 of 12 held-out prompts is revealed after week 22 and asked again in week 23: 11 are left, and its answers move nothing.
+
+    Its answers in week 23 have 1000 more tokens, all others as many as before. A prompt that was public stays public.
+    """
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / series_record.NAME) as writer:
+        for name, longer in (("2026-W22", 0), ("2026-W23", 1000)):
+            rows = grid(name, plain) + [
+                row | {"prompt": f"h{row['prompt']}", "prompt_hash": f"h{row['prompt']}", "split": "held_out"}
+                | ({"tokens": row["tokens"] + longer} if row["prompt"] == "p0" else {})
+                for row in grid(name, plain)
+            ]  # fmt: skip
+            week(writer, name, rows, n=len(rows), held_out=12)
+            if not longer:
+                for key in ("hp0@1", "p1@1"):
+                    writer.append([{"kind": series_record.REVEALED, "prompt": key}])
+    known = series_record.read(folder / series_record.NAME)
+    splits = {cell.prompt: row["split"] for cell, row in known.snapshots["2026-W23"].rows.items()}
+    assert splits["hp0@1"] == "revealed" and splits["hp1@1"] == "held_out" and splits["p1@1"] == "public"
+    assert {row["split"] for row in known.snapshots["2026-W22"].rows.values()} == {"public", "held_out"}
+    found = analysed(folder)
+    gap = next(row for row in found["records"] if row["level"] == "held_out_gap" and row["of"] == "length")
+    assert (gap["value"], gap["n"]) == (0.0, 23)

@@ -32,13 +32,15 @@ NEUTRAL, BOUNDARY = "neutral-control", "refusal-boundary"
 A_LIST = "give a list of at least one under `prompts`, each with its keys"
 Harm = Literal["clear", "contested", "none"]
 Split = Literal["public", "held_out"]
-HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: with fewer no gap can be seen, with more readers can check too little
-HELD_OUT_LEAST = 10  # per axis, as many as a metric needs
-OVERLAP = 2  # snapshots that a superseded version runs beside its successor
+HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: fewer show no gap, more leave readers nothing to check
+HELD_OUT_LEAST = 10  # held-out prompts an axis, as many as its test needs
+OVERLAP = 2  # snapshots that two versions of a prompt run side by side: the second confirms the first
 KEYS = {
     *("id", "version", "axis", "prompt", "messages", "supersedes", "harm", "stance"),
     *("equal_length_siblings", "answer"),
 }
+SHOWN = 5  # keys of prompts in a sentence
+OF_SECRET = ("salt", "retired")  # further keys of a held-out prompt
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def load(name: str | Path, held_out: Path | None = None) -> Corpus:
 def declared(folder: Path) -> Corpus:
     """The corpus of prompts.yaml, without checking its lock. UserError for an invalid file."""
     where = folder / FILE
-    data = _yaml(where)
+    data = content_of(where)
     if unknown := sorted(
         set(data) - {"version", "prompts", "not_applicable", "markers", "stop", "max_tokens", "template"}
     ):
@@ -233,7 +235,8 @@ def with_held_out(corpus: Corpus, path: Path) -> Corpus:
     UserError unless they are 30 to 70 % of all prompts and at least 10 on each axis of the corpus, with no other axis; for a
     question that is public; and as `commitments`, so that a short salt is found before anything is asked.
     """
-    own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path))
+    gone = retired(path)
+    own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path) if prompt.key not in gone)
     _require_distinct((*corpus.prompts, *own), path)
     public = {prompt.messages for prompt in corpus.prompts}
     if known := next((prompt for prompt in own if prompt.messages in public), None):
@@ -256,9 +259,29 @@ def with_held_out(corpus: Corpus, path: Path) -> Corpus:
 
 
 def read_held_out(path: Path) -> tuple[Prompt, ...]:
-    """The prompts of a held-out file, a YAML list in the form of prompts.yaml, each with a `salt` of 64 hex digits."""
-    data = _yaml(path)
-    return tuple(_prompt({k: v for k, v in one.items() if k != "salt"}, path, "") for one in data["prompts"])
+    """The prompts of a held-out file, a YAML list in the form of prompts.yaml, each with a `salt` of 64 hex digits.
+
+    Those that are `retired: true` belong to it too: they are asked no longer, and may be revealed.
+    """
+    data = content_of(path)
+    return tuple(_prompt({k: v for k, v in one.items() if k not in OF_SECRET}, path, "") for one in data["prompts"])
+
+
+def retired(path: Path) -> set[str]:
+    """The keys of the prompts of a held-out file that are asked no longer."""
+    return {key_of(one) for one in content_of(path)["prompts"] if one.get("retired") is True}
+
+
+def some(keys: Iterable[str]) -> str:
+    """The first keys for a sentence, and how many more there are."""
+    ordered = sorted(keys)
+    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    return f"{', '.join(ordered[:SHOWN]) or 'none'}{more}"
+
+
+def key_of(row: Mapping[str, Any]) -> str:
+    """The key of a prompt as it stands in a file."""
+    return f"{lock.normalised(str(row.get('id')))}@{row.get('version', 1)}"
 
 
 # --- commitments ------------------------------------------------------------------------------------------------------
@@ -290,10 +313,7 @@ def commitments(path: Path) -> dict[str, Any]:
 
 
 def _salts(path: Path) -> dict[str, Any]:
-    return {
-        f"{lock.normalised(str(one.get('id')))}@{one.get('version', 1)}": one.get("salt", "")
-        for one in _yaml(path)["prompts"]
-    }
+    return {key_of(one): one.get("salt", "") for one in content_of(path)["prompts"]}
 
 
 def secrets(path: Path, public: Iterable[str]) -> list[str]:
@@ -310,11 +330,11 @@ def reveal(path: Path, key: str, published: Mapping[str, Any], active: Iterable[
     salts = _salts(path)
     found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
     if found is None:
-        raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
+        raise UserError(f"{path} has no prompt {key}; use one of {some(salts)}")
     if key in set(active):
         raise UserError(
-            f"{key} is not retired: the last snapshot asked it, or none was finished since; finish a snapshot without it, and "
-            "then reveal it from a file that has it"
+            f"{key} is not retired: the last snapshot asked it, or none was finished since; retire it with do=retire, finish a "
+            "snapshot, and then reveal it"
         )
     known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
     if known is None or not hmac.compare_digest(known, commitment(salts[key], found)):
@@ -423,7 +443,8 @@ def _digest(corpus: Corpus) -> str:
     return results_io.sha256({**asked, "prompts": sorted(prompt.hash for prompt in corpus.prompts)})
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def content_of(path: Path) -> dict[str, Any]:
+    """The content of a file with a list of `prompts`. UserError for anything else."""
     try:
         data = bounded_yaml.read(path)
     except (OSError, ValueError, yaml.YAMLError) as error:

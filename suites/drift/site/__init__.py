@@ -21,7 +21,7 @@ import results_io
 import shown_text
 from result_types import ManifestContent
 from results_io import UserError
-from suites.drift import change_points, hedging, length, power, refusal, silent_update, stance
+from suites.drift import centroid, change_points, hedging, length, power, refusal, silent_update, stance
 from suites.drift.corpus import AXES
 from suites.drift.site import charts, downloads
 
@@ -153,7 +153,22 @@ def _axis(axis: str, last: ManifestContent) -> dict[str, Any]:
     public = last["subject"].get("corpus", {}).get("public", [])
     prompts = [one for one in public if one["axis"] == axis]
     zero = (last["subject"].get("zero_leg") or {}).get(axis)
-    return {"axis": axis, "charts": drawn, "levels": levels, "prompts": prompts, "zero": zero}
+    shown = {"axis": axis, "charts": drawn, "levels": levels, "prompts": prompts, "zero": zero}
+    return {**shown, "exchanged": _exchanged(axis, last)}
+
+
+def _exchanged(axis: str, last: ManifestContent) -> list[dict[str, str]]:
+    """Where another embedder took over: the name of the series that begins there, its first snapshot and the embedder's hash."""
+    found: dict[str, dict[str, str]] = {}
+    for point in last["history"]:
+        if point["axis"] == axis and point["name"].startswith(f"{centroid.NAME}_embedder_"):
+            own = {
+                "name": point["name"],
+                "snapshot": point["snapshot"],
+                "embedder": str(point.get("detail", {}).get("embedder")),
+            }
+            found.setdefault(point["name"], own)
+    return list(found.values())
 
 
 @cache
