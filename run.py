@@ -28,16 +28,21 @@ python run.py experiment=validate_calibrations           how often are the verdi
 from __future__ import annotations
 
 import sys
+
+import interruption
+
+IS_PROGRAM = __name__ == "__main__" or sys.argv[0].endswith(
+    ("meridian", "meridian.exe")
+)  # not if a test imports this module
+if IS_PROGRAM:  # before all other imports
+    interruption.take_over()
+
 from pathlib import Path
 
 import console_streams
-import interruption
 
-if (
-    __name__ == "__main__" or Path(sys.argv[0]).stem == "meridian"
-):  # not if a test imports this module; before imports that take seconds
+if IS_PROGRAM:
     console_streams.take_over()
-    interruption.take_over()
 
 import hydra
 from omegaconf import DictConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -375,11 +376,12 @@ def load(path: Path) -> Circuit:
         document = yaml_file.read(path)
         _require_document(document)
         _require_known(path, document, Circuit)
-        roles = {name: _read_role(path, _keyed(f"role {name}", role)) for name, role in document["roles"].items()}
+        roles = {name: _read_role(path, name, _keyed(f"role {name}", role)) for name, role in document["roles"].items()}
         _require_kinds(document, OPTIONAL)
         ways = document.get("pathways") or ()
         pathways = tuple(_read_pathway(path, _keyed("a pathway", item)) for item in ways)
-        mlps = tuple(sorted(set(map(_layer, document.get("mlps") or ()))))
+        mlps = tuple(sorted(map(_layer, document.get("mlps") or ())))
+        _require_once(path, "mlps", (f"layer {layer}" for layer in mlps))
         return Circuit(
             document["name"],
             document["task"],
@@ -451,7 +453,16 @@ def _layer(given: Any) -> int:
     return given
 
 
-def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
+def _require_once(path: Path, what: str, named: Iterable[object]) -> None:
+    """Raises UserError if something is named twice: one of the two is a slip, and which one, only the author knows."""
+    for one, count in Counter(named).items():
+        if count > 1:
+            raise UserError(f"{path} has {one} in {what} {count} times; keep one, or correct the others")
+
+
+def _read_role(path: Path, name: str, given: Mapping[str, Any]) -> Role:
+    if not name.strip():
+        raise ValueError("a role has no name")
     _require_known(path, given, Role, "nodes")
     if "mlps" in given:
         raise UserError(f"{path} has mlps inside a role; name them among its nodes, for example nodes: [L3H2, M4]")
@@ -461,6 +472,7 @@ def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
         given["heads"]  # a KeyError says what is missing
     if not nodes:
         raise ValueError("a role has neither heads nor nodes")
+    _require_once(path, f"role {name}", names_of(nodes))
     return Role.of(
         nodes,
         ordinal=_read_ordinal(path, given.get("ordinal")),

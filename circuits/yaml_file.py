@@ -15,6 +15,7 @@ MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes
 DEEPEST = 24  # a circuit file goes 5 deep
 MERGE = "tag:yaml.org,2002:merge"
 LONGEST_INTEGER = 100  # characters; only 64 bits in base 2 with an underscore after every digit would need 130
+SHOWN = 60  # characters of a text in an error
 MOST_NODES = 50_000  # with all aliases expanded, since a few lines of aliases can stand for billions
 
 
@@ -27,7 +28,9 @@ class _OneOfEach(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != MERGE:
+            if not isinstance(key, yaml.ScalarNode):
+                raise ValueError("one of its keys is a list, or has keys itself")
+            if key.tag != MERGE:
                 found = self.construct_object(key)
                 name = _key(int(found) if isinstance(found, bool) else found)  # 1 and true count as equal too
                 if name in seen:
@@ -93,10 +96,16 @@ def _key(value: Any) -> str:
 
 def _with_text_keys(value: dict[Any, Any]) -> dict[str, Any]:
     """The mapping with keys as texts. Raises ValueError if two keys have the same text, as 5 and '5' do."""
-    found = {_key(key): _plain(item) for key, item in value.items()}
+    found = {_plain(_key(key)): _plain(item) for key, item in value.items()}
     if len(found) < len(value):
         raise ValueError("two of its keys are one text")
     return found
+
+
+def _require_whole(text: str) -> None:
+    """Raises ValueError for a text with half of a character ("\\ud800"), which no page or table can hold."""
+    if any("\ud800" <= one <= "\udfff" for one in text):
+        raise ValueError(f"it holds half of a character, in {text[:SHOWN]!r}")
 
 
 def _plain(value: Any) -> Any:
@@ -107,6 +116,8 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, datetime.date):
         return value.isoformat()
+    if isinstance(value, str) and not value.isascii():
+        _require_whole(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"it holds {value}, which is no finite number")
     if value is not None and not isinstance(value, (str, int, float, bool)):

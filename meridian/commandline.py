@@ -26,7 +26,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from rich.console import Console
 
 import interruption
@@ -71,6 +71,7 @@ FILE = "file"  # the task made of a file's rows
 USER_ERROR, CRASHED = 2, 1  # exit codes
 NOT_THERE = re.compile(r"Key '([^']+)' is not in struct")  # as OmegaConf says it
 REFERRED = re.compile(r"Interpolation key '([^']+)' not found")  # likewise
+RESOLVING = re.compile(r"Error resolving interpolation '([^']*)'")  # of a group's choice
 LISTED = 20  # of more choices than these, a refusal names only those with a similar spelling
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 FLAGS = {  # the options of Hydra that are allowed here, each with the words that may follow it
@@ -433,6 +434,11 @@ def sentence(error: Exception) -> str:
     if missing := REFERRED.match(text):
         name = ranges.shown(missing[1])
         return f"${{{name}}} stands for the value of a setting, and {name} is not one; write the value, or the name of a setting"
+    if isinstance(error, InterpolationResolutionError):
+        remedy = "write the value, or ${NAME} with a setting's name"
+        return f"a value with ${{...}} stands for another setting, and none is there; {remedy}"
+    if resolving := RESOLVING.match(text):
+        return f"{ranges.shown(resolving[1])} cannot stand for a choice of configs/; write the choice"
     if text.startswith(MERGING):
         return f"{ranges.shown(text.removeprefix(MERGING))} is of another kind than the setting; write what configs/ has there"
     return text.partition(" full_key:")[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pandas as pd
 
@@ -40,7 +40,7 @@ class SuiteFolder:
             ci = record["ci"]
             rate = (record["n"], record["value"], ci and ci["low"], ci and ci["high"])
             rows.append((record["suite"], data["title"], *rate, record["threshold"], record["passed"]))
-        return pd.DataFrame(rows, columns=list(columns)).set_index("suite")
+        return _frame(rows, columns).set_index("suite")
 
     @property
     def failures(self) -> pd.DataFrame:
@@ -51,7 +51,7 @@ class SuiteFolder:
             for name, suite in document["data"]["suites"].items()
             for worst in suite["worst"]
         ]
-        return pd.DataFrame(rows)
+        return _frame(rows)
 
     @property
     def pairs(self) -> pd.DataFrame:
@@ -60,7 +60,7 @@ class SuiteFolder:
         groups = [] if path is None else cast(TracePairsResult, results_io.read(path))["data"]["groups"]
         rows = [{"suite": group["suite"], **pair} for group in groups for pair in group["pairs"]]
         wanted = ("suite", "clean", "corrupted", "answer", "wrong", "clean_logit_diff", "corrupted_logit_diff")
-        return pd.DataFrame(rows, columns=list(wanted))
+        return _frame(rows, wanted)
 
     @property
     def figure(self) -> Drawing:
@@ -72,3 +72,16 @@ class SuiteFolder:
 
     def _repr_html_(self) -> str:
         return self.rates.to_html(float_format="{:.3f}".format)
+
+
+def _frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Rows (mappings, or values in the order of `columns`) as a data frame. It cannot hold half of a character, which is written
+    out.
+    """
+    found = pd.DataFrame(rows, columns=columns, dtype=object)
+    return found.map(_whole).infer_objects() if len(found) else found
+
+
+def _whole(value: Any) -> Any:
+    """A text with half of a character as its escape, "\\ud800", which an endpoint can send; any other value as it is."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

@@ -324,9 +324,24 @@ def _judging(subject: Mapping[str, Any], asked: Sequence[str]) -> dict[str, Any]
 
         own = settings["task"]
         tasks.require_choices(own.get("bos"), own.get("metric"), settings["prompts"].get("templates"))
+        _require_corruption(subject["task"], own.get("corruption"))
     except UserError as error:
         raise Break(f"{CERTIFICATE} lists settings that no run has: {error}") from error
     return settings
+
+
+def _require_corruption(task: str, corruption: object) -> None:
+    """UserError for a way to corrupt prompts that a task has neither in the embedded models' words nor in natural language."""
+    from circuits import tasks
+
+    own: set[str] = set(tasks.published.BUILDERS[task].CORRUPTIONS) if task in tasks.published.BUILDERS else set()
+    if task in tasks.TASKS and (embedded := tasks.TASKS[task].corruption):
+        own.add(embedded)
+    if corruption not in (None, *own):
+        known = f"use one of {', '.join(sorted(own))}" if own else "its prompts are given"
+        raise UserError(
+            f"task.corruption={ranges.shown(corruption)} is no way to corrupt the prompts of {task}; {known}"
+        )
 
 
 def _require_listable(text: str) -> None:
@@ -337,6 +352,8 @@ def _require_listable(text: str) -> None:
         fault = "is no setting with a value"
     elif overrides.no_part_of_a_result(name):
         fault = "changes no result"
+    elif name in commandline.BY_SETTING:
+        fault = "is of another command"
     elif not overrides.is_known(name) and _section(name) == "model" and not name.startswith(overrides.ADDED):
         fault = "is no setting of a model"
     if fault:

@@ -118,7 +118,9 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(tmp_path, monkeypatch)
         sentence = str(error.value)
         assert sentence.startswith(f"task.dataset={name} cannot be loaded (") and "\n" not in sentence
     folder = saved([{"a": "b"}], tmp_path / "other")
-    with pytest.raises(UserError, match=r"has no column clean \(it has: a\); the prompt that the answer continues"):
+    with pytest.raises(
+        UserError, match=r"has no column clean \(it has: a\); add it with the prompt that the answer continues"
+    ):
         dataset.read(str(folder), None, "train")
 
 

@@ -189,27 +189,30 @@ def test_columns_may_stand_elsewhere(tmp_path) -> None:
 
 
 FAULTS = {
-    "": "FILE is empty; write a header and one prompt pair a line",
-    "\n \n": "FILE is empty; write a header and one prompt pair a line",
+    "": "FILE is empty; write a header such as clean,corrupted,answer and one prompt pair a line below it",
+    "\n \n": "FILE is empty; write a header such as clean,corrupted,answer and one prompt pair a line below it",
     HEADER: "FILE has a header and no rows; write one prompt pair a line below it",
-    "clean,answer\na,b\n": "LINE 1 has no column corrupted (it has: clean, answer); patching compares two runs, so give each "
-    "row a second prompt whose answer is another, or say with task.columns={corrupted: <its column>} which one it is",
+    "clean,answer\na,b\n": "LINE 1 has no column corrupted (it has: clean, answer); add it with a second prompt, whose "
+    "answer is another, since patching compares two runs, or say with task.columns={corrupted: <its column>} which one it is",
     ",clean,corrupted,answer\n0,a,b,c\n": "LINE 1 has a column without a name; take it away (pandas writes its index so",
     "clean,corrupted,answer,\na,b,c,\n": "LINE 1 has a column without a name",
     "Clean,Corrupted,Answer\na,b,c\n": "LINE 1 has no column clean (it has: Clean, Corrupted, Answer); call Clean clean",
     "clean|corrupted|answer\na|b|c\n": "LINE 1 has no column clean (it has: clean|corrupted|answer); the first line names the "
     "columns, with a comma, a semicolon or a tab",
-    f"{'x' * 5000} y,{'z' * 5000}\na,b\n": "LINE 1 has no column clean (it has: ...); the prompt",
+    f"{'x' * 5000} y,{'z' * 5000}\na,b\n": "LINE 1 has no column clean (it has: ...); add it with the prompt",
     "clean,corrupted,answer,colour\na,b,c,d\n": "LINE 1 has the unknown column 'colour'; use",
     "clean,corrupted,answer,clean\na,b,c,d\n": "LINE 1 has the column 'clean' twice; keep one of them",
     HEADER + LINE + "a,b,c\n": "LINE 3: has 3 cells, and the header has 4; put a cell",
     HEADER + LINE + 'a,"b,c,d\n': "LINE 3: is no CSV (unexpected end of data); close every double quote",
     HEADER + LINE + 'a,"b"x,c,d\n': "LINE 3: is no CSV (',' expected after '\"'); close every double quote",
-    HEADER + ",b,c,d\n": "LINE 2: has no clean prompt; the prompt that the answer continues",
-    HEADER + "a,,c,d\n": "LINE 2: has no corrupted prompt; patching compares two runs",
-    HEADER + "a,b,,d\n": "LINE 2: has no answer; the word that continues the clean prompt",
+    HEADER + ",b,c,d\n": "LINE 2: has no clean prompt; write into its clean the prompt that the answer continues",
+    HEADER
+    + "a,,c,d\n": "LINE 2: has no corrupted prompt; write into its corrupted a second prompt, whose answer is another",
+    HEADER + "a,b,,d\n": "LINE 2: has no answer; write into its answer the word that continues the clean prompt",
     HEADER + "a,  ,c,d\n": "LINE 2: has a corrupted prompt of spaces alone",
-    HEADER + "a,b,c||d,e\n": "LINE 2: has an empty answer in ['c', '', 'd']; leave it out",
+    HEADER + "a,b,c||d,e\n": "LINE 2: has answer 'c||d', in which a word is empty; write words with one | between two",
+    HEADER + "a,b,c,|\n": "LINE 2: has wrong '|', in which a word is empty; write words with one | between two of them",
+    HEADER + 'a,b,"[""c"", """"]",d\n': 'LINE 2: has answer \'["c", ""]\', in which a word is empty; take it out',
     "clean,corrupted,answer,split\na,b,c,test\n": "LINE 2: has the split 'test'; use discovery, evaluation, held_out, reference",
     "clean,corrupted,answer,split\na,b,c,evaluation\nd,e,f,\n": "LINE 3: has no split, and line 2 has one; give every row",
     "clean,corrupted,answer,roles\na,b,c,x\n": "LINE 2: has roles that are not JSON",
@@ -225,15 +228,21 @@ FAULTS = {
     HEADER
     + 'a, "b, b", c, d\n': "LINE 2: has 5 cells, and the header has 4; put a cell that holds the separator or a line break "
     "into double quotes, with no space before them",
-    ",,,\n": "FILE has only empty cells; write a header and one prompt pair a line",
+    ",,,\n": "FILE has only empty cells; write a header such as clean,corrupted,answer and one prompt pair a line below it",
     '""\n': "FILE has only empty cells",
     ";;": "FILE has only empty cells",
-    f"clean,corrupted,answer,roles\na,b,c,{'[' * 100_000}\n": "LINE 2: has roles that are not JSON (maximum recursion",
+    f"clean,corrupted,answer,roles\na,b,c,{'[' * 100_000}\n": "LINE 2: has roles that are not JSON (it is nested too deep)",
     f'clean,corrupted,answer\na,b,"[0x{"f" * 50_000}, 5]"\n': "LINE 2: has a number of more than 20 digits as its answer; write",
     f'clean,corrupted,answer,role.io\na,b,c,"[0x{"f" * 50_000}, 5]"\n': "LINE 2: has the role io at a value of thousands of",
     f"clean,corrupted,answer,role.io\n{'a' * 300_000},x,c,{'a' * 150_000}\n": "LINE 2: has the role io at 'aaa",
     "sep=;\n" + HEADER.replace(",", ";") + "a;b;c;d\n": "LINE 1: sep=; is a line of Excel's own; take it away",
 }
+
+
+def test_a_byte_order_mark_that_joining_files_left_is_no_part_of_a_row(tmp_path) -> None:
+    both = as_jsonl([PAIR]) + "\ufeff" + as_jsonl([{**PAIR, "answer": "Anna"}])
+    assert [row.answers for row in read(written(tmp_path / "a.jsonl", both))] == [("Mary",), ("Anna",)]
+    assert len(read(written(tmp_path / "a.csv", f"\ufeff\ufeff{HEADER}{LINE}"))) == 1
 
 
 @pytest.mark.parametrize(("text", "sentence"), FAULTS.items(), ids=range(len(FAULTS)))
@@ -242,10 +251,16 @@ def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path, text, senten
 
 
 LINES = {
-    "[1, 2]\n": "LINE 1: is no JSON object; write one a line",
+    "": 'FILE is empty; write one JSON object a line, such as {"clean": "...", "corrupted": "...", "answer": "..."}',
+    "\n \n": "FILE is empty; write one JSON object a line",
+    "[1, 2]\n": 'LINE 1: is no JSON object; write one JSON object a line, such as {"clean": "...", "corrupted": "...", "an',
     '[\n {"clean": 1}\n]': "FILE is one JSON list; write one object a line (JSONL), as pandas does with to_json(path, orient=",
-    as_jsonl([PAIR]) + "3\n": "LINE 2: is no JSON object; write one a line",
-    as_jsonl([PAIR]) + "{clean: 1}\n": "LINE 2: is no JSON (Expecting property name",
+    as_jsonl([PAIR]) + "3\n": "LINE 2: is no JSON object; write one JSON object a line",
+    as_jsonl([PAIR])
+    + "{clean: 1}\n": "LINE 2: is no JSON (Expecting property name enclosed in double quotes at character 2); write one object",
+    '{"clean": \n': "LINE 1: is no JSON (Expecting value at character 11); write one object a line",
+    as_jsonl([PAIR]) + '{"clean": "a"} x\n': "LINE 2: is no JSON (Extra data at character 16); write one object a line",
+    f'{{"answer": {"9" * 5000}}}': "LINE 1: is no JSON (it holds a number of thousands of digits); write one object a line",
     '{"clean": "a", "clean": "b"}\n': "LINE 1: is no JSON (the key 'clean' is there twice); write one object a line",
     '{"clean": NaN}\n': "LINE 1: is no JSON (NaN is no value of JSON); write one object a line",
     as_jsonl([{**PAIR, "clean": 3}]): "LINE 1: has clean 3, which is no text; write it in quotation marks",
@@ -253,7 +268,10 @@ LINES = {
     as_jsonl(
         [{**PAIR, "answer": [True]}]
     ): "LINE 1: has answer True; write a word in quotation marks, or a list of them",
-    as_jsonl([{**PAIR, "answer": []}]): "LINE 1: has no answer; the word that continues the clean prompt",
+    as_jsonl(
+        [{**PAIR, "answer": []}]
+    ): "LINE 1: has no answer; write into its answer the word that continues the clean prompt",
+    as_jsonl([{**PAIR, "wrong": ["", ""]}]): "LINE 1: has wrong ['', ''], in which a word is empty; take it out",
     as_jsonl([{**PAIR, "answer": {}}]): "LINE 1: has answer {}; write a word in quotation marks, or a list of them",
     as_jsonl([{**PAIR, "clean": "\ud800"}]): "LINE 1: has half of a character in clean",
     as_jsonl([{**PAIR, "roles": [1]}]): "LINE 1: has roles [1]; write an object such as",
@@ -261,7 +279,7 @@ LINES = {
         [{**PAIR, "roles": {"a": "Mary"}, "role.a": "John"}]
     ): "LINE 1: gives the role 'a' in two columns; keep one",
     as_jsonl([{**PAIR, "roles": {"a b": "Mary"}}]): "LINE 1: names a role 'a b'; use letters, digits and underscores",
-    "[" * 100_000: "LINE 1: is no JSON (",
+    "[" * 100_000: "LINE 1: is no JSON (it is nested too deep); write one object a line",
     as_jsonl(
         [{**PAIR, "answer": 10**20}]
     ): "LINE 1: has a number of more than 20 digits as its answer; write it in quotation",

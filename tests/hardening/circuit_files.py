@@ -49,6 +49,7 @@ WRONG: dict[str, str | bytes] = {
             "{kind: user, n: 0x" + "f" * 20 + "}",
             "{kind: user, n: " + ":".join(["59"] * 400) + "}",
             "{kind: user, 5: a, '5': b}",
+            '{kind: "\\ud800"}',
         )
     },
     **{
@@ -90,6 +91,14 @@ WRONG: dict[str, str | bytes] = {
             "{x: {heads: [L2H1]}, y: {heads: []}}",
             "{x: {heads: [L2H1]}, y: {nodes: []}}",
             "{x: {nodes: [M-1]}}",
+            "{x: {heads: [L2H1, L2H1]}}",
+            "{x: {heads: [L2H1, L02H1]}}",
+            "{x: {heads: [L2H1], nodes: [L2H1]}}",
+            "{x: {nodes: [M1, M1]}}",
+            "{'': {heads: [L2H1]}}",
+            "{' ': {heads: [L2H1]}}",
+            '{"\\ud800": {heads: [L2H1]}}',
+            "{? [x] : {heads: [L2H1]}}",
         )
     },
     **{
@@ -116,6 +125,7 @@ WRONG: dict[str, str | bytes] = {
             "evidence: .inf",
             "evidence: true",
             "evidence: 5",
+            'evidence: "\\udfff"',
             "mlps: [1]",
             "heads: [L0H0]",
             "new: 1",
@@ -128,6 +138,7 @@ WRONG: dict[str, str | bytes] = {
         for line in (
             "mlps: [-1]",
             "mlps: [99]",
+            "mlps: [1, 1]",
             "mlps: 5",
             "mlps: [1.0]",
             "mlps: [true]",

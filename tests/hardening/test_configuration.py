@@ -276,6 +276,20 @@ def test_what_only_hydra_would_take_is_one_sentence(line, sentence, monkeypatch)
     assert len(said) == 1 and said[0].startswith(sentence) and not PARSER.search(said[0].replace("hydra.", ""))
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["calibration.c16.icc_above=${.x}", "seed=${seed}", "seed=${calibration.c30.seeds.x}", "seed=${model.name.x}"],
+)
+def test_a_reference_that_leads_nowhere_is_one_sentence_without_a_class(text, only_started) -> None:
+    remedy = "write the value, or ${NAME} with a setting's name"
+    said = f"a value with ${{...}} stands for another setting, and none is there; {remedy}\n"
+    assert command(text) == Outcome(USER_ERROR, "", said)
+
+
+def test_a_reference_in_place_of_a_choice_is_named(only_started) -> None:
+    assert command("circuit=${..x}").errors == "${..x} cannot stand for a choice of configs/; write the choice\n"
+
+
 def test_options_may_stand_anywhere(monkeypatch) -> None:
     typed = ["task=ioi", "-m", "seed=0,1", "--cfg", "job", "hydra/launcher=slurm", "hydra.launcher.partition=gpu"]
     with mock.patch("sys.argv", ["run.py"]):

@@ -164,3 +164,21 @@ def test_an_error_that_was_made_of_one_is_no_traceback_and_no_refusal() -> None:
 def test_importing_run_py_leaves_signals_to_whoever_imports_it() -> None:
     assert signal.getsignal(signal.SIGINT) is not interruption._handle  # this test did
     assert Path(sys.argv[0]).stem != "meridian"
+
+
+FIRST_IMPORT = """
+import builtins, os, runpy, signal, sys
+imported = builtins.__import__
+def pressed(name, *others):
+    if name == "console_streams":
+        os.kill(os.getpid(), signal.SIGINT)
+    return imported(name, *others)
+builtins.__import__ = pressed
+sys.argv = ["run.py", "doctor"]
+runpy.run_path("run.py", run_name="__main__")
+"""
+
+
+def test_ctrl_c_during_the_first_import_of_the_program_is_one_sentence() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_IMPORT], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (interruption.CODE, "", f"{interruption.STOPPED}\n")

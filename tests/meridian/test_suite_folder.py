@@ -41,6 +41,15 @@ def test_rates_are_the_stored_ones_and_the_figure_has_their_gate(tmp_path) -> No
     assert (figure.rows[0].low, figure.rows[0].high) == (0.22, 0.5)
 
 
+def test_half_of_a_character_in_an_answer_is_written_out(tmp_path) -> None:
+    suites = {"a10\udfff": {"worst": [{"item": "i1", "prompt": "asked", "output": "half \ud800", "span": [0, 3]}]}}
+    data = {"mode": "A10", "title": "Padding sensitivity", "suites": suites}
+    results_io.write(tmp_path / "110_padding.json", completed("110", data=data))
+    (found,) = SuiteFolder(tmp_path).failures.to_dict("records")
+    assert (found["suite"], found["output"], found["span"]) == ("a10\\udfff", "half \\ud800", [0, 3])
+    SuiteFolder(tmp_path).failures.to_csv(tmp_path / "failures.csv")
+
+
 @pytest.mark.parametrize(
     ("changes", "distrust", "verdict"),
     [

@@ -141,6 +141,16 @@ def forged_rules(document: dict, change: Callable[[dict], Any]) -> None:
         (lambda one: one.update(asked=["seed=1,2"]), "lists settings that no run has"),
         (lambda one: one.update(asked=["prompts.templates=nope"]), "prompts.templates=nope is unknown"),
         (lambda one: one.update(asked=["task.bos=5"]), "task.bos=5 is neither true nor false"),
+        (
+            lambda one: one.update(asked=["task.corruption=nope"]),
+            "task.corruption=nope is no way to corrupt the prompts of ioi; use one of ",
+        ),
+        (
+            lambda one: one.update(asked=["suite=all"]),
+            "lists 'suite=all' among its settings, which is of another command",
+        ),
+        (lambda one: one.update(asked=["geometry=all"]), "among its settings, which is of another command"),
+        (lambda one: one.update(asked=["experiment=planted_faults"]), "which is of another command"),
         (lambda one: one.update(asked=["prompts.evaluation=abc"]), "prompts.evaluation=abc is not a whole number"),
         (lambda one: one.update(asked=["prompts.evaluation=0"]), "prompts.evaluation=0 is too small"),
         (lambda one: one.update(asked=["circuit=traced"]), "a run on ioi cannot have"),

@@ -201,7 +201,8 @@ def _unfit_texts(row: PairRow, words: Sequence[str], reader: PromptTokenizer) ->
             )
     begins = [text[: len(text) - len(text.lstrip())] for text in prompts.values()]
     if begins[0] != begins[1]:
-        return f"begins with {begins[0]!r} in its clean prompt and with {begins[1]!r} in the corrupted one; begin both alike"
+        one, other = map(shown, begins)
+        return f"begins with {one} in its clean prompt and with {other} in the corrupted one; begin both alike"
     if row.clean.endswith(" ") and not row.corrupted.endswith(" "):
         return "ends in a space in its clean prompt and not in the corrupted one; end both alike"
     if trailing := next((word for word in words if word.endswith(" ")), None):
@@ -329,9 +330,9 @@ def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, 
         for word in words:
             ids = reader.encode.continuation(text, joint, word)
             if not ids:
-                return f"{kind} {word!r} changes the tokens before it; end the prompt in a whole word"
+                return f"{kind} {shown(word)} changes the tokens before it; end the prompt in a whole word"
             if any(map(reader.is_unknown, ids)):
-                return f"{kind} {word!r} is unknown to the tokenizer; use another word"
+                return f"{kind} {shown(word)} is unknown to the tokenizer; use another word"
             found[kind].append(tuple(ids))
     words = Words(tuple(found["answer"]), tuple(found["foil"]))
     if both := set(words.answers) & set(words.foils):

@@ -17,6 +17,7 @@ from circuits.tasks.file.rows import (
     RowError,
     Unread,
     first_twice,
+    no_json,
     of_cells,
     require_alike,
     require_columns,
@@ -29,6 +30,7 @@ TABLES = (".csv", ".tsv", ".txt")
 NO_FILE = "does not exist; give a CSV or JSONL file"
 DELIMITERS = (",", ";", "\t")
 LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")
+BYTE_ORDER_MARK = "\ufeff"  # some programs write it before a text, and joining two files puts it in between
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is skipped
 FORMATS = {  # {first bytes of a file that is not text: what to do about it}
     b"PK\x03\x04": "is an Excel workbook or a ZIP archive; save the sheet as CSV, or unpack it",
@@ -37,6 +39,8 @@ FORMATS = {  # {first bytes of a file that is not text: what to do about it}
     b"PAR1": "is Parquet; give the folder that it is in as task.dataset",
 }
 MOST_BYTES = 1 << 28  # per file, a million long rows; a run uses a few thousand
+AS_TABLE = "a header such as clean,corrupted,answer and one prompt pair a line below it"
+AS_LINES = 'one JSON object a line, such as {"clean": "...", "corrupted": "...", "answer": "..."}'
 SEPARATOR_LINE = re.compile(r"sep=.\s*", re.IGNORECASE)  # written by Excel
 
 
@@ -105,7 +109,7 @@ def _text(path: Path) -> str:
     if content.startswith(BYTE_ORDER_MARKS):
         raise UserError(f"{path}, line 1: is UTF-16; save the file as UTF-8")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode("utf-8").lstrip(BYTE_ORDER_MARK)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(
@@ -115,7 +119,7 @@ def _text(path: Path) -> str:
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"{path}, line {line}: holds a NUL character, so this is no text file; save it as UTF-8 text")
     if not text.strip():
-        raise UserError(f"{path} is empty; write a header and one prompt pair a line")
+        raise UserError(f"{path} is empty; write {AS_LINES if path.suffix.lower() in LINES else AS_TABLE}")
     return text
 
 
@@ -125,7 +129,7 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
     lines = _delimited(text, path)
     first, header = next(lines, (1, None))
     if header is None:
-        raise UserError(f"{path} has only empty cells; write a header and one prompt pair a line")
+        raise UserError(f"{path} has only empty cells; write {AS_TABLE}")
     names = [name.strip() for name in header]
     if not chosen:
         require_columns(names, f"{path}, line {first}")
@@ -176,14 +180,14 @@ def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any] | RowE
             continue
         where = f"{path}, line {line}"
         try:
-            found = json.loads(written, object_pairs_hook=_once, parse_constant=_refused)
+            found = json.loads(written.lstrip(BYTE_ORDER_MARK), object_pairs_hook=_once, parse_constant=_refused)
         except (ValueError, RecursionError) as error:
-            yield line, RowError(where, f"is no JSON ({error}); write one object a line")
+            yield line, RowError(where, f"is no JSON ({no_json(error)}); write one object a line")
             continue
         if isinstance(found, dict):
             yield line, found
         else:
-            yield line, RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
+            yield line, RowError(where, f"is no JSON object; write {AS_LINES}")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

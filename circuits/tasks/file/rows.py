@@ -22,9 +22,9 @@ SEPARATOR = "|"  # between the answers in a CSV cell that is not a JSON list
 SPLITS = ("discovery", "evaluation", "held_out", "reference")
 RESERVED = ("end", "changed", "changed_first")  # roles that every row has
 ROLE_NAME = re.compile(r"[^\W\d]\w*")
-REMEDY = {
+CONTENT = {  # of the columns that every row needs
     "clean": "the prompt that the answer continues",
-    "corrupted": "patching compares two runs, so give each row a second prompt whose answer is another",
+    "corrupted": "a second prompt, whose answer is another, since patching compares two runs",
     "answer": "the word that continues the clean prompt",
 }
 COUNTED = 20  # occurrences of a part of a prompt are counted up to this number
@@ -120,8 +120,17 @@ def _lacks(name: str, names: Sequence[str], where: str) -> str:
     elif len(names) == 1 and re.search(r"\W", there):
         remedy = "the first line names the columns, with a comma, a semicolon or a tab between them"
     else:
-        remedy = f"{REMEDY[name]}, or say with task.columns={{{name}: <its column>}} which one it is"
+        remedy = f"add it with {CONTENT[name]}, or say with task.columns={{{name}: <its column>}} which one it is"
     return f"{where} has no column {name} (it has: {there}); {remedy}"
+
+
+def no_json(error: Exception) -> str:
+    """Why a text is no JSON, without the reader's own line numbers and settings."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.partition(' (')[0]} at character {error.pos + 1}"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return "it holds a number of thousands of digits" if "digits" in str(error) else str(error)
 
 
 def shown(value: Any) -> str:
@@ -157,7 +166,7 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
     clean, corrupted = (_prompt(cells.get(name), name, where) for name in ("clean", "corrupted"))
     answers = _words(cells.get("answer"), "answer", where, text)
     if not answers:
-        raise RowError(where, f"has no answer; {REMEDY['answer']}")
+        raise RowError(where, f"has no answer; write into its answer {CONTENT['answer']}")
     spans = _spans(cells, clean, where, text)
     return PairRow(
         number=number,
@@ -196,11 +205,11 @@ def require_alike(rows: Sequence[PairRow], where: str) -> None:
 
 def _prompt(value: Any, name: str, where: str) -> str:
     if is_empty(value):
-        raise RowError(where, f"has no {name} prompt; {REMEDY[name]}")
+        raise RowError(where, f"has no {name} prompt; write into its {name} {CONTENT[name]}")
     if not isinstance(value, str):
         raise RowError(where, f"has {name} {shown(value)}, which is no text; write it in quotation marks")
     if not value.strip():
-        raise RowError(where, f"has a {name} prompt of spaces alone; {REMEDY[name]}")
+        raise RowError(where, f"has a {name} prompt of spaces alone; write into its {name} {CONTENT[name]}")
     return _unicode(value, name, where)
 
 
@@ -224,17 +233,16 @@ def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
     """The answers in a cell; in a CSV file a list in JSON or Python notation, or words separated by SEPARATOR."""
     if is_empty(value):
         return ()
+    written, listed = value, _list_in(value) if text else value
     if text:
-        value = _list_in(value) or value.split(SEPARATOR)
+        value = listed or value.split(SEPARATOR)
     given = value if isinstance(value, (list, tuple)) else [value]
     for one in given:
         if type(one) not in (str, int):
             raise RowError(where, f"has {name} {shown(one)}; write a word in quotation marks, or a list of them")
         if not _as_text(one, name, where).strip(" "):
-            raise RowError(
-                where,
-                f"has an empty {name} in {shown(value)}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
-            )
+            remedy = "take it out" if listed else f"write words with one {SEPARATOR} between two of them"
+            raise RowError(where, f"has {name} {shown(written)}, in which a word is empty; {remedy}")
     return tuple(dict.fromkeys(_unicode(_as_text(one, name, where), name, where) for one in given))
 
 
@@ -294,7 +302,9 @@ def _places(cells: Mapping[str, Any], column: str, prefix: str, where: str, text
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise RowError(where, f'has {column} that are not JSON ({error}); write {{"subject": "Mary"}}') from error
+            raise RowError(
+                where, f'has {column} that are not JSON ({no_json(error)}); write {{"subject": "Mary"}}'
+            ) from error
     if is_empty(given):
         given = {}
     if not isinstance(given, Mapping):
