@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from circuits.tasks.file import Options, read, rows_sha256
+from circuits.tasks.file import Options, read, rows, rows_sha256
 from circuits.tasks.file.rows import PairRow
 from results_io import UserError
 
@@ -96,6 +96,14 @@ def test_lists_as_python_writes_them_and_what_pandas_has_for_nothing_are_the_sam
 def test_what_is_no_list_stays_a_word(tmp_path) -> None:
     text = HEADER + "".join(f"{word} gave it to,Anna gave it to,{word},John\n" for word in ("[sic]", "[]", "[a b"))
     assert [row.answers for row in read(written(tmp_path / "a.csv", text))] == [("[sic]",), ("[]",), ("[a b",)]
+
+
+def test_a_cell_of_a_million_brackets_is_not_given_to_the_parser_of_python(monkeypatch) -> None:
+    """That parser took 8 s and a gigabyte for it; JSON's gives up at once."""
+    asked = []
+    monkeypatch.setattr(rows.ast, "literal_eval", lambda text: asked.append(len(text)) or ["Anna"])
+    assert rows._list_in("[" * 1_000_000) is None and asked == []
+    assert rows._list_in("['Anna'") == ["Anna"] and asked == [7]
 
 
 @pytest.mark.parametrize("given", [None, 5, {"clean": ["a"]}, "no such file", b"bytes"])

@@ -27,6 +27,7 @@ CONTENT = {  # of the columns that every row needs
     "corrupted": "a second prompt, whose answer is another, since patching compares two runs",
     "answer": "the word that continues the clean prompt",
 }
+LONGEST_PYTHON = 100_000  # characters of a cell that is read as a list in Python notation
 COUNTED = 20  # occurrences of a part of a prompt are counted up to this number
 SHOWN = 80  # characters of a value shown in an error, since a cell may hold a book
 
@@ -257,10 +258,13 @@ def _as_text(value: str | int, name: str, where: str) -> str:
 
 
 def _list_in(cell: str) -> list[Any] | None:
-    """The list in a cell, in JSON or Python notation (as pandas writes it); None if it is not a list."""
+    """The list in a cell, in JSON or Python notation (as pandas writes it); None if it is not a list.
+
+    Python notation is read up to LONGEST_PYTHON characters: its parser takes seconds and a gigabyte for a million brackets.
+    """
     if not cell.lstrip().startswith("["):
         return None
-    for read in (json.loads, ast.literal_eval):
+    for read in (json.loads, ast.literal_eval) if len(cell) <= LONGEST_PYTHON else (json.loads,):
         try:
             found = read(cell.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
