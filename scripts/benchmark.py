@@ -3,6 +3,7 @@
     python scripts/benchmark.py                 # both models, all works; results/benchmarks/cpu.csv or the GPU's
     python scripts/benchmark.py --quick         # a test of a few seconds; rows go to a temporary folder
     python scripts/benchmark.py --predict h200  # predicted times of sweeps on a GPU that is not here, and why
+    python scripts/benchmark.py --targets       # what a GPU should reach, and what this one does
     python scripts/benchmark.py --draws         # the cost of a normal number with each generator
     python scripts/benchmark.py --tables        # the tables of docs/performance.md, from the CSVs
     python scripts/benchmark.py --update-page   # write them into docs/performance.md

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs everything that needs a GPU, without a network and within 470 seconds in all: the environment, the tests marked gpu, the
-# benchmark, and the main job on a model with GPT-2 small's shape. From the repository's root:
+# benchmark, the targets, and the main job on a model with GPT-2 small's shape. From the repository's root:
 #
 #     bash scripts/gpu_check.sh
 #
@@ -16,7 +16,8 @@ unset TRITON_INTERPRET # so that kernels are compiled
 PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3 || command -v python)}
 # seconds for each part
 ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-20} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-30}
-TESTS_LIMIT=${TESTS_LIMIT:-90} NOISE_LIMIT=${NOISE_LIMIT:-20} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-190} RUN_LIMIT=${RUN_LIMIT:-120}
+TESTS_LIMIT=${TESTS_LIMIT:-80} NOISE_LIMIT=${NOISE_LIMIT:-15} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-120} RUN_LIMIT=${RUN_LIMIT:-110}
+TARGETS_LIMIT=${TARGETS_LIMIT:-95}
 RESULTS=results/benchmarks
 NAME=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 | tr 'A-Z/' 'a-z ' | xargs | tr ' ' '-')
 NAME=${NAME:-no-gpu}
@@ -68,6 +69,7 @@ all_parts() {
     part "noise" "$NOISE_LIMIT" "$PYTHON" scripts/benchmark.py --draws --device cuda
     part "benchmark" "$BENCHMARK_LIMIT" "$PYTHON" scripts/benchmark.py --device cuda --models gpt2-small pocket \
         --name "$NAME" --scratch "$SCRATCH"
+    part "targets" "$TARGETS_LIMIT" "$PYTHON" scripts/benchmark.py --targets --device cuda --name "$NAME" --scratch "$SCRATCH"
     part "weights" "$WEIGHTS_LIMIT" "$PYTHON" scripts/benchmark.py --write-model "$SCRATCH/study"
     part "main job, GPT-2-small shape, cuda" "$RUN_LIMIT" "$PYTHON" run.py task=ioi calibration=all \
         model=local model.name=gpt2-small model.path="$SCRATCH/study" model.device=cuda results="$SCRATCH/results" \

@@ -25,6 +25,7 @@ from scripts.benchmarks import (
     predicted,
     subjects,
     tables,
+    targets,
     workloads,
 )
 from scripts.benchmarks.comparison import EngineComparison, Machine, TimingBudget
@@ -63,8 +64,8 @@ GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
 def main(arguments: list[str]) -> None:
     """Measure what is missing, or do what an option asks for instead.
 
-    These are predictions, tables, the page, a model for studies, the cost of draws and, in a fresh process, the peak memory of
-    one engine.
+    These are predictions, tables, the page, a model for studies, the cost of draws, the targets and, in a fresh process, the
+    peak memory of one engine or its first sweep.
     """
     options = _options(arguments)
     if options.predict:
@@ -78,6 +79,11 @@ def main(arguments: list[str]) -> None:
         print(subjects.write_study_model(options.write_model))
     elif options.draws:
         print(draws.comparison(options.device, BATCH))
+    elif options.first_sweep:
+        print(targets.first_sweep(options.first_sweep, options.device, _amounts(options)))
+    elif options.targets:
+        with tempfile.TemporaryDirectory() as scratch:
+            _measure_targets(options, Path(options.scratch or scratch))
     elif options.memory_of:
         print(_own_memory(options))
     else:
@@ -89,8 +95,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
     """Measure every model on every work, then the growth."""
     started = time.monotonic()
     machine = _machine(options)
-    device = "-".join(machine.device_name.lower().replace("/", " ").split()) if machine.device != "cpu" else "cpu"
-    path = _folder(options) / f"{options.name or device}.csv"
+    path = _folder(options) / f"{options.name or _slug(machine.device, machine.device_name)}.csv"
     print(
         f"{machine.device_name}, threads {machine.threads}, GEMM {machine.gemm / 1e9:.0f} GFLOP/s -> {path}", flush=True
     )
@@ -100,6 +105,25 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
     if not options.no_growth:
         _measure_growth(options, machine, path, scratch)
     print(f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+def _measure_targets(options: argparse.Namespace, scratch: Path) -> None:
+    """Measure the targets, each stored and printed as soon as it is known."""
+    clock.strict_float32()
+    name = _device_name(options.device)
+    path = _folder(options) / f"{options.name or _slug(options.device, name)}.csv"
+    for row in targets.measure(options.device, name, csv_rows.read(path), _amounts(options), scratch):
+        targets.store(path.with_name(path.stem + tables.TARGETS), row)
+        print(targets.reported(row), flush=True)
+
+
+def _amounts(options: argparse.Namespace) -> targets.Amounts:
+    return targets.QUICK if options.quick else targets.Amounts()
+
+
+def _slug(device: str, name: str) -> str:
+    """The file name of a device's rows."""
+    return "-".join(name.lower().replace("/", " ").split()) if device != "cpu" else "cpu"
 
 
 def _folder(options: argparse.Namespace) -> Path:
@@ -210,10 +234,15 @@ def _machine(options: argparse.Namespace) -> Machine:
     on_gpu = options.device.startswith("cuda")
     if on_gpu:
         torch.cuda.set_device(torch.device(options.device).index or 0)  # kernels launch on the current device
-    name = torch.cuda.get_device_name(options.device) if on_gpu else _cpu_name()
+    name = _device_name(options.device)
     gemm = clock.gemm_peak(options.device, getattr(torch, options.dtype))
     datasheet = clock.datasheet_peak(name) if options.dtype == "float32" else None
     return Machine(options.device, name, options.threads, options.dtype, gemm, datasheet)
+
+
+def _device_name(device: str) -> str:
+    """The product name of a GPU or of the processor."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else _cpu_name()
 
 
 def _cpu_name() -> str:
@@ -279,5 +308,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--write-model", type=Path, help="write the random GPT-2-small shape with claims there and stop"
     )
     parser.add_argument("--draws", action="store_true", help="time the drawing of noise and stop")
+    parser.add_argument("--targets", action="store_true", help="measure what a GPU should reach and stop")
+    parser.add_argument(targets.FIRST_SWEEP, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--memory-of", choices=engines.ENGINES, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

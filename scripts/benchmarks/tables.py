@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meridian import generated_parts
-from scripts.benchmarks import csv_rows, engines, growth, kernels, subjects, workloads
+from scripts.benchmarks import csv_rows, engines, growth, kernels, subjects, targets, workloads
 from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
+from scripts.benchmarks.targets import TargetRow
 
 PAGE = FOLDER.parents[1] / "docs" / "performance.md"
 PART = "performance"  # the generated part of the page
-GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
+GROWTH, KERNELS, TARGETS = "-growth.csv", "-kernels.csv", "-targets.csv"
 UNMEASURED = "not measured"
 HEADER = (
     "work",
@@ -41,11 +42,13 @@ KERNEL_HEADER = (
 
 def performance(folder: Path = FOLDER) -> str:
     """The whole section in markdown: a table for each machine and model, growth exponents, and what is missing."""
-    files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith((GROWTH, KERNELS)))
+    files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith((GROWTH, KERNELS, TARGETS)))
     rows = [row for path in files for row in csv_rows.read(path)]
     points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in csv_rows.read_rows(path, Point)]
     measured = [c for path in sorted(folder.glob(f"*{KERNELS}")) for c in csv_rows.read_rows(path, Candidate)]
-    return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_kernels(measured), *_missing(rows)])
+    reached = [row for path in sorted(folder.glob(f"*{TARGETS}")) for row in csv_rows.read_rows(path, TargetRow)]
+    parts = (_machines(rows), _targets(rows, reached), _exponents(points), _kernels(measured), _missing(rows))
+    return "\n\n".join([_legend(), *(text for part in parts for text in part)])
 
 
 def update_page(path: Path, folder: Path = FOLDER) -> None:
@@ -97,6 +100,29 @@ def _ratio(fast: BenchmarkRow | None, slow: BenchmarkRow | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _targets(rows: Sequence[BenchmarkRow], reached: Sequence[TargetRow]) -> list[str]:
+    """What every GPU reached, and in one line what was not measured there."""
+    found = []
+    for device in dict.fromkeys(row.device for row in (*rows, *reached) if row.device.startswith("NVIDIA")):
+        values = {target.name: value for target, value in targets.of_rows(rows, device).items()}
+        values |= {row.target: row.value for row in reached if row.device == device}
+        lines = [
+            [
+                one.name,
+                one.aim,
+                f"{csv_rows.rounded(values[one.name]):g}{one.unit}",
+                "yes" if one.met(values[one.name]) else "no",
+            ]
+            for one in targets.TARGETS
+            if one.name in values
+        ]
+        left = [one.name for one in targets.TARGETS if one.name not in values]
+        found.append(f"Targets, {device}:\n\n{generated_parts.table(('target', 'aim', 'measured', 'met'), lines)}")
+        if left:
+            found.append(f"On {device}, {UNMEASURED} (`bash scripts/gpu_check.sh` measures them): {'; '.join(left)}.")
+    return found
 
 
 def _exponents(points: Sequence[Point]) -> list[str]:

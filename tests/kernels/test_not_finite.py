@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 import torch
 
 from kernels import choice
+from kernels.split_product import split_product
 from tests.kernels import test_logit_difference as of_logits
 from tests.kernels import test_select_project as of_heads
 from tests.kernels.operands import normal
@@ -32,7 +35,7 @@ def test_packed_attention(which, bad, d_head):
     spoilt[which][4, :, 3, d_head - 1] = bad
     others = [row for row in range(9) if row != 4]
     for function in both("packed_attention"):
-        before, after = function(**operands, scale=0.3), function(**spoilt, scale=0.3)
+        before, after = function(*operands.values(), 0.3), function(*spoilt.values(), 0.3)
         assert same(after, before, others)
         if (
             which != "q" or function is not choice.MODULES["packed_attention"].reference
@@ -65,7 +68,7 @@ def test_suffix_attention(which, bad):
     else:
         spoilt[which][3, 1, 0, 1, 2] = bad
     for function in both("suffix_attention"):
-        before, after = function(**operands, scale=0.3), function(**spoilt, scale=0.3)
+        before, after = function(*operands.values(), 0.3), function(*spoilt.values(), 0.3)
         assert torch.equal(after[:, 0], before[:, 0])
         if which != "prefix_v":
             assert same(after, before, [0, 1, 2, 4])
@@ -107,3 +110,30 @@ def test_logit_difference(bad):
         before, after = function(x, *rest), function(spoilt, *rest)
         assert torch.equal(after[:, [0, 1, 3]], before[:, [0, 1, 3]])
         assert not after[:, 2].isfinite().any()
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_the_split_product_keeps_it_in_its_row(bad):
+    x, weights, bias = normal(9, 24, seed=0), normal(40, 24, seed=1), normal(40, seed=2)
+    spoilt = x.clone()
+    spoilt[4, 7] = bad
+    before, after = split_product(x, weights, bias), split_product(spoilt, weights, bias)
+    assert same(after, before, [row for row in range(9) if row != 4])
+    assert not after[4].isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch compiles for a CPU with g++")
+def test_what_torch_compiles_does_as_the_reference_does(monkeypatch):
+    """The tests above, of the compiled candidate alone; a shape takes it some ten seconds."""
+    compiled = {name: functions[choice.COMPILED] for name, functions in choice.default_candidates().items()}
+    torch._dynamo.reset()
+    monkeypatch.setitem(globals(), "both", lambda operation: [compiled[operation]])
+    nan = float("nan")
+    test_packed_attention("v", nan, 8)
+    test_suffix_attention("v", nan)
+    test_suffix_attention("prefix_v", nan)
+    for place in (0, 1, 6):
+        test_select_project_keeps_it_in_its_row(place, nan)
+    test_a_source_that_is_not_picked_is_not_seen(nan)
+    test_logit_difference(nan)
