@@ -333,9 +333,9 @@ def otherwise(now: Trace, before: Trace, settings: Mapping[str, Any]) -> list[st
     """
     differences, margin = now.changes - before.changes, settings["margin"]
     ends = simultaneous.intervals(differences, settings["level"], settings["resamples"], settings["seed"])
-    beyond = np.array([low > margin or high < -margin for low, high in ends]).reshape(len(now.heads), -1).any(1)
+    beyond = np.reshape([low > margin or high < -margin for low, high in ends], (len(now.heads), -1))
     largest = np.abs(differences.mean(0)).reshape(len(now.heads), -1).max(1)
-    return [str(now.heads[place].head) for place in np.argsort(-largest) if beyond[place]]
+    return [str(now.heads[place].head) for place in np.argsort(-largest) if any(beyond[place])]
 
 
 def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -57,7 +57,7 @@ def test_named_heads_come_first_and_every_effect_has_its_source(folder):
     assert [row[1].text for row in found.rows] == ["trait", "undecided", "–"]
     assert found.columns == ("head", "reading", "position", "spread", "position good against bad", "tau²", "set")
     shown = found.rows[0][4]
-    assert shown.text == "0.300 [0.250, 0.350]" and shown.value == 0.3
+    assert shown.text == "0.3 [0.25, 0.35]" and shown.value == 0.3
     assert (shown.source.file, shown.source.field) == ("180_trace.json", "data.mine.heads[2].effects[0].estimate")
 
 
