@@ -45,8 +45,7 @@ def of(folder: Path, title: str) -> FolderPage:
             "constructs", "Constructs", "Each construct by itself: the smallest p, then what moves most.", single, files
         ),
     )
-    if (heads := geometry_heads.table(folder)) is not None:
-        tables = (*tables, heads)
+    tables = (*tables, *geometry_heads.tables(folder))
     return FolderPage("Geometry of outputs", title, lines, tables, with_numbers(geometry.build(folder), files))
 
 

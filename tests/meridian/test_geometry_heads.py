@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import results_io
-from meridian.report import geometry_heads
+from meridian.report import geometry_heads, geometry_page
 
 
 def effect(quantity, estimate):
@@ -52,21 +52,30 @@ def folder(tmp_path):
 
 
 def test_named_heads_come_first_and_every_effect_has_its_source(folder):
-    found = geometry_heads.table(folder)
-    assert [row[0].text for row in found.rows] == ["L1H2", "L0H1", "L0H0"]
-    assert [row[1].text for row in found.rows] == ["trait", "undecided", "–"]
-    assert found.columns == ("head", "reading", "position", "spread", "position good against bad", "tau²", "set")
-    shown = found.rows[0][4]
-    assert shown.text == "0.3 [0.25, 0.35]" and shown.value == 0.3
+    heads, effects = geometry_heads.tables(folder)
+    assert [row[0].text for row in heads.rows] == ["L1H2", "L0H1", "L0H0"]
+    assert [row[1].text for row in heads.rows] == ["trait", "undecided", "–"]
+    shown = heads.rows[0][4]
+    assert (shown.text, shown.value, shown.note) == ("0.3 [0.25, 0.35]", 0.3, "position good against bad")
     assert (shown.source.file, shown.source.field) == ("180_trace.json", "data.mine.heads[2].effects[0].estimate")
+    assert heads.rows[1][5].source.field == "data.mine.heads[1].effects[1].estimate"  # tau^2
+    assert [row[2].text for row in effects.rows] == ["position good against bad", "tau²"] * 3
+    assert effects.rows[0][4].text == "[0.25, 0.35]"
 
 
 def test_what_is_left_out_and_sets_that_were_not_traced_are_named_with_the_reason(folder):
-    text = geometry_heads.table(folder).text
-    assert "beyond 0.1 on either side" in text and "95% intervals" in text
+    text = geometry_heads.tables(folder)[0].text
+    assert "beyond 0.1 on either side" in text
     assert "Of mine, framing cook is left out: one construct does not ask it." in text
     assert "other was not traced: 7 topics; a trace takes them as its sample and needs at least 8." in text
 
 
-def test_a_folder_without_a_trace_has_no_such_table(tmp_path):
-    assert geometry_heads.table(tmp_path) is None
+def test_the_page_of_a_folder_with_a_trace_shows_it(folder, monkeypatch):
+    """Result 180 stood in the folder and nowhere on its page."""
+    monkeypatch.setattr(geometry_page.geometry, "documents", lambda _: {})
+    monkeypatch.setattr(geometry_page.geometry, "build", lambda _: ())
+    assert [table.name for table in geometry_page.of(folder, "mine").shown_tables] == ["heads", "effects"]
+
+
+def test_a_folder_without_a_trace_has_no_such_tables(tmp_path):
+    assert geometry_heads.tables(tmp_path) == ()
