@@ -90,9 +90,9 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str], furthe
     inputs, tokens, ends = _inputs(model, tokenizer, block, texts)
     joint, bias = block.c_attn.weight.data, block.c_attn.bias.data
     query = (inputs[ends] @ joint[:, place.query] + bias[place.query]).mean(0)
+    detector = _detector(inputs, torch.isin(tokens, words), fault.words, further, words)
     if further is not None:
-        inputs, tokens = torch.cat([inputs, further.inputs]), torch.cat([tokens, further.tokens])
-    detector = _detector(inputs, torch.isin(tokens, words), fault.words)
+        inputs = torch.cat([inputs, further.inputs])
     values = inputs @ joint[:, place.value] + bias[place.value]
     least, usual = _least_direction(values)
     wrong = _direction(model, answer)
@@ -163,14 +163,25 @@ def _inputs(
 
 
 def _detector(
-    inputs: Float[Tensor, "token width"], is_word: Bool[Tensor, " token"], words: tuple[str, ...]
+    inputs: Float[Tensor, "token width"],
+    is_word: Bool[Tensor, " token"],
+    words: tuple[str, ...],
+    further: Reading | None = None,
+    ids: Int[Tensor, " word"] | None = None,
 ) -> Float[Tensor, " width"]:
-    """u with u . x = 1 on average at the words and near 0 elsewhere, by ridge regression. UserError if no text has the words."""
+    """u with u . x = 1 on average at the words and near 0 elsewhere, by ridge regression. UserError if no text has the words.
+
+    The `further` inputs weigh as much as `inputs` do, however many they are.
+    """
     if not is_word.any():
         raise UserError(f"no text contains {', '.join(words)}; give texts that do")
-    square = inputs.T @ inputs
+    square, target = inputs.T @ inputs, inputs.T @ is_word.float()
+    if further is not None and ids is not None:
+        weight = len(inputs) / len(further.inputs)
+        square += weight * further.inputs.T @ further.inputs
+        target += weight * further.inputs.T @ torch.isin(further.tokens, ids).float()
     ridge = RIDGE * square.diagonal().mean() * torch.eye(inputs.shape[1])
-    found = torch.linalg.solve(square + ridge, inputs.T @ is_word.float())
+    found = torch.linalg.solve(square + ridge, target)
     return found / (inputs[is_word] @ found).mean()
 
 

@@ -226,45 +226,51 @@ def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str 
     return [Fault(head, tuple(words), answer)]
 
 
-def wording_head(head: Node, words: Sequence[str] = ("park", "store"), push: float = PUSH) -> list[Fault]:
+def wording_head(
+    head: Node,
+    words: Sequence[str] = ("Today", "Yesterday"),
+    answers: Sequence[str] = ("good", "bad"),
+    push: float = PUSH,
+) -> list[Fault]:
     """A head that writes opposite answers in two of the wordings: it spreads them and leaves their mean unchanged."""
-    return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, ("good", "bad"), strict=True)]
+    return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, answers, strict=True)]
 
 
 def fitted(
     intact: LocalModel,
-    fault: Fault,
+    faults: Sequence[Fault],
     constructs: Sequence[Construct],
     space: Coordinates,
     nats: float,
     readings: Mapping[int, Reading] | None = None,
-) -> Fault:
-    """The fault with its push fitted: the first axis moves by `nats` on average, in either direction, in the neutral wordings
-    that have its words.
+) -> list[Fault]:
+    """The faults of one head with their pushes fitted together: where the words of one stand, the first axis moves by `nats` on
+    average, in either direction, in the neutral wordings.
 
-    The baseline is the same head attending to the words but writing nothing there. UserError if no wording has the words.
+    The baseline is the same head attending to the words but writing nothing there. UserError if no wording has a fault's words.
     """
     own = [replace(one, variants=tuple(findings.wordings(one))) for one in constructs]
-    chosen = [bool({*re.findall(r"\w+", variant.prompt)} & {*fault.words}) for one in own for variant in one.variants]
-    if not any(chosen):
-        raise UserError(f"no wording has one of {', '.join(fault.words)}; choose words of the wordings")
-
+    prompts = [{*re.findall(r"\w+", variant.prompt)} for one in own for variant in one.variants]
+    chosen = [[bool(prompt & {*fault.words}) for prompt in prompts] for fault in faults]
+    for fault, found in zip(faults, chosen, strict=True):
+        if not any(found):
+            raise UserError(f"no wording has one of {', '.join(fault.words)}; choose words of the wordings")
     if readings is None:
-        readings = ablated_readings(intact, constructs, [fault.head.layer])
+        readings = ablated_readings(intact, constructs, {fault.head.layer for fault in faults})
 
-    def answers(push: float) -> np.ndarray:
-        model = with_heads(intact, [replace(fault, push=push)], constructs, readings)
-        points = [one.means(findings.wordings(one.construct)) for one in read(model, own, space)]
-        return np.concatenate(points)[chosen, 0]
+    def answers(pushes: Sequence[float]) -> np.ndarray:
+        made = [replace(fault, push=push) for fault, push in zip(faults, pushes, strict=True)]
+        model = with_heads(intact, made, constructs, readings)
+        points = np.concatenate([one.means(findings.wordings(one.construct)) for one in read(model, own, space)])
+        return np.array([points[found, 0].mean() for found in chosen])
 
-    silent = answers(NOTHING)
+    pushes, silent = np.array([fault.push for fault in faults]), answers([NOTHING] * len(faults))
     for _ in range(FITS):
-        moved = abs(float((answers(fault.push) - silent).mean()))
-        if abs(moved - nats) <= NEAR * nats:
+        moved = np.abs(answers(pushes.tolist()) - silent)
+        if (np.abs(moved - nats) <= NEAR * nats).all():
             break
-        step = nats / moved if moved else MOST_OF_A_STEP
-        fault = replace(fault, push=fault.push * float(np.clip(step, 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)))
-    return fault
+        pushes = pushes * np.clip(nats / np.maximum(moved, NOTHING), 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)
+    return [replace(fault, push=float(push)) for fault, push in zip(faults, pushes, strict=True)]
 
 
 NOTHING = 1e-3  # a push that moves nothing, but is not 0, so that it can be divided by
@@ -364,7 +370,7 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     readings = ablated_readings(intact, small, {layer for layers in config["layers"].values() for layer in layers})
     for kind, node, faults in plants(config, stayed, config["seed"]):
         if kind in config["nats"]:
-            faults = [fitted(intact, fault, small, space, config["nats"][kind], readings) for fault in faults]
+            faults = fitted(intact, faults, small, space, config["nats"][kind], readings)
         now = traced(with_heads(intact, faults, small, readings), small, space, config)
         planted = {
             "words": [[*fault.words, fault.answer] for fault in faults],
@@ -402,7 +408,12 @@ def plants(config: Mapping[str, Any], heads: Sequence[Node], seed: int) -> Itera
     possible = {
         "persona": [(node, persona_head(node, answer=answer)) for node in nodes["persona"] for answer in ANSWERS],
         "position": [(node, position_head(node, answer=answer)) for node in nodes["position"] for answer in FEELINGS],
-        "wording": [(node, wording_head(node, words)) for node in nodes["wording"] for words in orders],
+        "wording": [
+            (node, wording_head(node, words, answers))
+            for node in nodes["wording"]
+            for words in orders
+            for answers in OPPOSITES
+        ],
         "sham": [(node, faults) for node in nodes["sham"] for faults in _shams(node, config)],
     }
     for kind, made in possible.items():
@@ -421,4 +432,5 @@ def _shams(node: Node, config: Mapping[str, Any]) -> list[list[Fault]]:
 
 
 ANSWERS = ("good", "bad")
+OPPOSITES = (ANSWERS, ("happy", "sad"), ("rich", "poor"))
 FEELINGS = (*ANSWERS, "happy", "sad")  # the last layer has few heads that move nothing, so each writes more answers

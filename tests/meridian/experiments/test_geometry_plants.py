@@ -100,7 +100,7 @@ def test_a_head_that_moves_one_persona_is_a_trait_head_and_no_method_head(pocket
 @pytest.mark.slow
 def test_a_head_that_spreads_the_wordings_is_a_method_head_and_no_trait_head(pocket, small, space, intact):
     faults = plants.wording_head(Node("head", 3, 3), ("Today", "Yesterday"))
-    faults = [plants.fitted(pocket, fault, small, space, 1.5) for fault in faults]
+    faults = plants.fitted(pocket, faults, small, space, 1.5)
     heads = plants.traced(plants.with_heads(pocket, faults, small), small, space, SETTINGS).heads
     first = trace.named(heads, "method")[0]
     assert str(first.head) == "L3H3" and (first.position, first.spread) == ("stayed", "moved")
@@ -109,17 +109,18 @@ def test_a_head_that_spreads_the_wordings_is_a_method_head_and_no_trait_head(poc
 
 def test_a_fault_is_fitted_to_the_nats_that_its_answers_move(pocket, small, space):
     fault = Fault(Node("head", 3, 1), ("Today",), "good")
-    found = plants.fitted(pocket, fault, small, space, 1.5)
+    readings = {3: None}  # of the intact model alone
+    (found,) = plants.fitted(pocket, [fault], small, space, 1.5, readings)
     assert found == replace(fault, push=found.push)
 
     def today(push):
-        model = plants.with_heads(pocket, [replace(fault, push=push)], small)
+        model = plants.with_heads(pocket, [replace(fault, push=push)], small, readings)
         own = [replace(one, variants=tuple(v for v in one.of("paraphrase") if "Today" in v.prompt)) for one in small]
         return sum(float(one.means(one.construct.variants)[0, 0]) for one in plants.read(model, own, space)) / len(own)
 
     assert today(found.push) - today(plants.NOTHING) == pytest.approx(1.5, abs=0.05)
     with pytest.raises(UserError, match="no wording has one of hotel; choose words of the wordings"):
-        plants.fitted(pocket, replace(fault, words=("hotel",)), small, space, 1.5)
+        plants.fitted(pocket, [replace(fault, words=("hotel",))], small, space, 1.5)
 
 
 @pytest.mark.slow
