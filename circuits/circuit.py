@@ -371,7 +371,9 @@ def load(path: Path) -> Circuit:
     if path.is_dir():
         raise UserError(f"{path} is a folder; give the circuit file in it, such as {path / 'circuit.yaml'}")
     if not path.is_file():
-        raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as docs/commands.md shows")
+        raise UserError(
+            f"no circuit file at {path}; run with circuit=discovered, or write one as docs/commands.md shows"
+        )
     try:
         document = yaml_file.read(path)
         _require_document(document)
@@ -396,7 +398,9 @@ def load(path: Path) -> Circuit:
     except UserError:
         raise
     except RecursionError as error:
-        raise UserError(f"{path} is nested too deeply to be a circuit file; write it as docs/commands.md shows") from error
+        raise UserError(
+            f"{path} is nested too deeply to be a circuit file; write it as docs/commands.md shows"
+        ) from error
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise UserError(
             f"{path} is not a circuit file ({_reason(error)}); it needs name, task, model, provenance and roles with their "
