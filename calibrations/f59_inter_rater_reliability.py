@@ -115,9 +115,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     def panel() -> RaterPanel:
         require_behaviour(evidence, config)
-        if too_few_writers(evidence, raters, config):
-            return rater_panel(evidence, *present_raters(evidence, config["total_raters"], config), config)
-        return rater_panel(evidence, raters, missing, config)
+        return judged_panel(evidence, config)
 
     parts = [
         ("F59.kendalls_w", W_RULE, _published_w, _decide_w, True),
@@ -160,6 +158,14 @@ def present_raters(
         for entry in present
     ]
     return raters, [entry["number"] for entry in declared if entry not in present]
+
+
+def judged_panel(evidence: Evidence, config: Mapping[str, Any]) -> RaterPanel:
+    """The raters of the verdict: the published ones, or those of total effects where hardly a head writes to the answer."""
+    raters, missing = present_raters(evidence, config["raters"], config)
+    if too_few_writers(evidence, raters, config):
+        raters, missing = present_raters(evidence, config["total_raters"], config)
+    return rater_panel(evidence, raters, missing, config)
 
 
 def too_few_writers(evidence: Evidence, raters: list[ScoringMethod], config: Mapping[str, Any]) -> bool:

@@ -78,7 +78,7 @@ def _frame(rows: Sequence[Any], columns: Sequence[str] | None = None) -> pd.Data
     """Rows (mappings, or values in the order of `columns`) as a data frame. It cannot hold half of a character, which is written
     out.
     """
-    found = pd.DataFrame(rows, columns=columns, dtype=object)
+    found = pd.DataFrame(rows, columns=None if columns is None else list(columns), dtype=object)
     return found.map(_whole).infer_objects() if len(found) else found
 
 

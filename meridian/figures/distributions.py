@@ -154,8 +154,7 @@ def gain(evidence: Evidence, settings: Settings) -> Draws:
 
 def agreement(evidence: Evidence, settings: Settings) -> Draws:
     """Mean rho of the raters, by bootstrap over clusters (F59)."""
-    raters, missing = f59.present_raters(evidence, settings, settings["convention"])
-    panel = f59.rater_panel(evidence, raters, missing, settings)
+    panel = f59.judged_panel(evidence, settings)
     counts = _resamples(evidence, settings)
     rho = float(mean_spearman_draws(panel.scores[None])[0])
     return Draws(

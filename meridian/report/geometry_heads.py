@@ -67,7 +67,7 @@ def _effects(one: Placed, file: str) -> Iterator[tuple[TableCell, ...]]:
             TableCell(head["kind"] or UNNAMED),
             TableCell(_title(effect["quantity"])),
             _change(one, effect, file),
-            TableCell("–" if inner is None else interval_text(*inner, three_digits).strip()),
+            TableCell("–" if inner is None else interval_text(inner[0], inner[1], three_digits).strip()),
             TableCell(name),
         )
 
