@@ -233,6 +233,7 @@ def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
         "pss_other": "PSS, squared: other",
         "ow": "OW",
     }
+    names = {name: title for name, title in names.items() if name in rows[0]}  # OW is newer than some stored rows
     lines = []
     for place, row in enumerate(rows):
         cells = [f"{row[name]:.3f}" if place == 0 else _changed(row, name) for name in names]

@@ -118,7 +118,7 @@ def test_retest(evidence: Evidence, settings: Settings) -> Draws:
 
 def split_half(evidence: Evidence, settings: Settings) -> Draws:
     """Reliability of the head profile over random halves of the prompts (C16.split_half)."""
-    effects = evidence.head_effect(*c16.EFFECT)
+    effects = c16.head_profile(evidence)
     found = c16.split_half_of_heads(evidence, settings, effects)
     return Draws({"random halves": found.draws}, {"median": found.median, "limit": settings["split_half_above"]})
 

@@ -74,11 +74,13 @@ def ds(
     moved = settled(tables[-1] - tables[0], *tables) if paired else None
     samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    test = "repeats of turn 0 and the last relabelled" if moved is None else "signs of the repeats' differences flipped"
     if moved is None:
-        p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
+        test, p = (
+            "repeats of turn 0 and the last relabelled",
+            relabelling.two_samples(tables[-1], tables[0], seed, resamples),
+        )
     else:
-        p = relabelling.signs(moved, seed, resamples)
+        test, p = "signs of the repeats' differences flipped", relabelling.signs(moved, seed, resamples)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
