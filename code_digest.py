@@ -40,17 +40,7 @@ CODE: Final = {  # {kind of stored result: the project's files that it depends o
         *(
             f"suites/geometry/{name}.py"
             for name in (
-                *(
-                    "coverage",
-                    "displacement",
-                    "framing",
-                    "judge_bias",
-                    "languages",
-                    "metric",
-                    "mtmm",
-                    "paraphrase",
-                    "position",
-                ),
+                *("displacement", "framing", "judge_bias", "languages", "metric", "paraphrase", "position"),
                 *("reasoning", "relabelling", "spread", "turns", "width"),
             )
         ),

@@ -74,13 +74,7 @@ def ds(
     moved = settled(tables[-1] - tables[0], *tables) if paired else None
     samples = [tables[0], tables[-1]] if moved is None else [moved]
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    if moved is None:
-        test, p = (
-            "repeats of turn 0 and the last relabelled",
-            relabelling.two_samples(tables[-1], tables[0], seed, resamples),
-        )
-    else:
-        test, p = "signs of the repeats' differences flipped", relabelling.signs(moved, seed, resamples)
+    flipped = None if moved is None else relabelling.signs(moved, seed, resamples)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
@@ -89,9 +83,8 @@ def ds(
             UNIT,
             fewest,
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
-            p_value=p,
-            test=None if p is None else test,
-            assumptions=() if p is not None else (relabelling.NO_P,),
+            p_value=relabelling.two_samples(tables[-1], tables[0], seed, resamples) if flipped is None else flipped,
+            test="signs of the repeats' differences flipped" if paired else "repeats of turn 0 and the last relabelled",
             detail=detail | {"squared": found.squared} | floor,
         ),
     )
