@@ -146,20 +146,21 @@ def sha256(value: Any) -> str:
     return hashlib.sha256(value).hexdigest()
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace `path` by `content` in one step: readers see the old file or the new one, never a part.
 
-    Raises DiskError if the disk is full or read-only, or if there is no such place; an existing file is kept.
+    `mode`: who may read it; 0o600 is the owner alone, also while it is being written. Raises DiskError if the disk is full or
+    read-only, or if there is no such place; an existing file is kept.
     """
     try:
-        _replace(Path(path), content)
+        _replace(Path(path), content, mode)
     except OSError as error:
         if error.errno not in DISK:
             raise
         raise DiskError(path, error) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHOWN_NAME]}.", suffix=".partial")
     try:
@@ -167,7 +168,7 @@ def _replace(path: Path, content: bytes) -> None:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
         _sync_folder(path.parent)
     except BaseException:
@@ -186,9 +187,9 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, mode: int = 0o644) -> None:
     """Replace `path` by `text` in one step, in UTF-8 with unchanged line ends, so the bytes are the same on every system."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), mode)
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

@@ -31,9 +31,8 @@ import sys
 
 import interruption
 
-IS_PROGRAM = __name__ == "__main__" or sys.argv[0].endswith(
-    ("meridian", "meridian.exe")
-)  # not if a test imports this module
+# not if a test imports this module
+IS_PROGRAM = __name__ == "__main__" or sys.argv[0].endswith(("meridian", "meridian.exe"))
 if IS_PROGRAM:  # before all other imports
     interruption.take_over()
 

@@ -18,7 +18,7 @@ from calibrations import preconditions
 from calibrations.c30_seed_variance import sample_cv_draws
 from calibrations.evidence import Evidence
 from calibrations.head_scores import mean_difference
-from calibrations.record import Published, Record, decide_above, decide_below, judge, worst_of
+from calibrations.record import Published, Record, Verdict, decide_above, decide_below, judge, worst_of
 from calibrations.statistics import (
     Insufficient,
     SplitHalf,
@@ -141,6 +141,10 @@ class MeasurementError:
     def negligible(self) -> bool:
         return self.upper < self.limit
 
+    def or_agreement(self, verdict: Verdict, p: float) -> tuple[Verdict, float]:
+        """Verdict and p of two ways: an agreement that has these, or an error that ties, which is tested at half the level."""
+        return "pass" if self.negligible else verdict, min(p, 2 * self.p)
+
     @property
     def companions(self) -> dict[str, float]:
         """In units of the task's metric."""
@@ -182,7 +186,9 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
     icc = intraclass_correlation(profile, 0.90)["ICC(A,1)"]
     error = measurement_error(evidence, config, effects, len(rows[0]))
     limit = 1 - config["test_retest_above"]
-    agreed = "pass" if error.negligible else decide_above(icc.interval, config["icc_above"])
+    agreed, p = error.or_agreement(
+        decide_above(icc.interval, config["icc_above"]), agreement_p(profile, config["icc_above"])
+    )
     verdict = worst_of(decide_below(cv90, limit), agreed)
     retest = (
         f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}, "
@@ -196,7 +202,7 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
         "ci90": (1 - cv90[1], 1 - cv90[0]),
         "ci95": (1 - cv95[1], 1 - cv95[0]),
         "ci_method": "percentile bootstrap over clusters",
-        "p": max(threshold_p(draws, limit, "less"), min(agreement_p(profile, config["icc_above"]), 2 * error.p)),
+        "p": max(threshold_p(draws, limit, "less"), p),
         "p_kind": "larger of bootstrap (CV) and F (ICC), the latter or chi2 (error) times 2 if that is smaller",
         "effect_size": icc.value,
         "reasons": () if verdict == "pass" else (retest,),
@@ -234,7 +240,10 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         raise Insufficient("n_heads", f"{effects.shape[1]} heads; at least {config['minimum_heads']} needed")
     everywhere = split_half_of_heads(evidence, config, effects)
     error = measurement_error(evidence, config, effects, len(effects) // 2)
-    verdict = "pass" if error.negligible else decide_above(everywhere.interval, limit)
+    # Splits of one sample are not independent draws, so p comes from the F test of the same reliability.
+    verdict, p = error.or_agreement(
+        decide_above(everywhere.interval, limit), generalisability_p(effects, limit, evidence.clusters)
+    )
     low, high = everywhere.interval
     raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
     near_zero = or_reason(lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators)
@@ -244,8 +253,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         "ci90": everywhere.interval,
         "ci95": percentile_interval(everywhere.draws, 0.95),
         "ci_method": "percentiles over random halves",
-        # Splits of one sample are not independent draws, so p comes from the F test of the same reliability.
-        "p": max(min(generalisability_p(effects, limit, evidence.clusters), 2 * error.p), 1e-300),
+        "p": max(p, 1e-300),
         "p_kind": "F (generalisability), or chi2 (error) times 2 if that is smaller",
         "effect_size": everywhere.median,
         "reasons": () if verdict == "pass" else (f"head profile: {low:.3f} to {high:.3f}",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from circuits.circuit import Node, Role, head
@@ -118,21 +118,10 @@ def relabelled(of: Callable[[], Design], made: Callable[[Iterable[Node]], dict[s
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def through_mlp(pathology: str, weights: tuple[float, float, float], claimed: int) -> Design:
-    """Movers whose drafts an MLP passes on unchanged."""
-    movers = drafting(dict(zip(TWINS, weights, strict=True)))
+def through_mlp(pathology: str, weights: Sequence[float], claimed: int) -> Design:
+    """As many movers as weights, three at most, whose drafts an MLP passes on unchanged."""
+    movers = drafting(dict(zip(TWINS, weights, strict=False)))
     return drafted(pathology, movers, {LAST: (Relay("draft", "answer_name", WHOLE_GAIN),)}, TWINS[:claimed])
-
-
-def two_through_mlp() -> Design:
-    """Two movers whose drafts an MLP passes on unchanged."""
-    movers = drafting({TWINS[0]: 0.55, TWINS[1]: 0.45})
-    return drafted(
-        TRUE + "two name movers write drafts that an MLP turns into the answer, and both are claimed.",
-        movers,
-        {LAST: (Relay("draft", "answer_name", WHOLE_GAIN),)},
-        movers,
-    )
 
 
 def idle_through_mlp() -> Design:
@@ -321,7 +310,9 @@ DESIGNS: dict[str, Callable[[], Design]] = {
         "a wrong one.",
         0.8,
     ),
-    "two_through_mlp_claimed": two_through_mlp,
+    "two_through_mlp_claimed": lambda: through_mlp(
+        TRUE + "two name movers write drafts that an MLP turns into the answer, and both are claimed.", (0.55, 0.45), 2
+    ),
     "idle_through_mlp_claimed": idle_through_mlp,
     "three_needed_claimed": lambda: three_needed(
         TRUE + "three name movers do nothing unless all write, and all are claimed.", 3

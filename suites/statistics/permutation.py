@@ -16,9 +16,7 @@ from results_io import UserError
 from suites.estimate import Estimate, missing
 
 EXACT_UP_TO = 20_000  # relabellings that are all listed; beyond, random ones take no longer
-FEWEST_RESAMPLES = (
-    9_999  # random ones at least, which know a p of .05 to .002; more where no p could survive a large family
-)
+FEWEST_RESAMPLES = 9_999  # random ones at least, which know a p of .05 to .002; more where a large family needs it
 ALPHA = 0.05
 Statistic = Callable[[Bool[np.ndarray, "relabelling unit"]], Float[np.ndarray, " relabelling"]]
 

@@ -7,7 +7,6 @@ stays on its side.
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -169,8 +168,4 @@ def _write(made: Division, source: Path, public: Path, secret: Path) -> None:
 
 def write_secret(path: Path, data: Row) -> None:
     """Replace a file by YAML that its owner alone may read, in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
-        yaml.safe_dump(dict(data), stream, sort_keys=False, allow_unicode=True)
-    partial.replace(path)
+    results_io.write_text(path, yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), mode=0o600)
