@@ -40,7 +40,17 @@ CODE: Final = {  # {kind of stored result: the project's files that it depends o
         *(
             f"suites/geometry/{name}.py"
             for name in (
-                *("displacement", "framing", "judge_bias", "languages", "metric", "paraphrase", "position"),
+                *(
+                    "coverage",
+                    "displacement",
+                    "framing",
+                    "judge_bias",
+                    "languages",
+                    "metric",
+                    "mtmm",
+                    "paraphrase",
+                    "position",
+                ),
                 *("reasoning", "relabelling", "spread", "turns", "width"),
             )
         ),

@@ -1935,10 +1935,13 @@ ShownChange = Literal["moved", "stayed", "open"]
 
 
 class AblatedHeadEffect(TypedDict):
+    """`inner`: the narrower interval that lies within the margin if the quantity was shown to stay."""
+
     quantity: str
     estimate: float
     low: float
     high: float
+    inner: NotRequired[list[float]]  # not in results of before 0.13
 
 
 class GeometryHead(TypedDict):

@@ -30,6 +30,7 @@ from circuits.circuit import Node
 from results_io import UserError
 
 RIDGE = 1e-4  # of the inputs' mean square; small, so that the detector is sharp
+BATCH = 64  # texts read at once
 SCALE = 16.0  # of the largest usual value along n, so that the head's usual values leak into the fault by a sixteenth
 
 
@@ -48,6 +49,14 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """Inputs of a layer's attention, and the tokens at which they were read."""
+
+    inputs: Float[Tensor, "token width"]
+    tokens: Int[Tensor, " token"]
+
+
+@dataclass(frozen=True)
 class _Slices:
     """Where one head's columns lie in GPT-2's joint projection, and its rows in the output projection."""
 
@@ -63,10 +72,12 @@ class _Slices:
         return cls(query, key, value, slice(start, start + size))
 
 
-def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any:
+def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str], further: Reading | None = None) -> Any:
     """A copy of `model` with the fault. `texts`: prompts to tell the words apart in; some must contain them.
 
-    UserError if the model is not a GPT-2, a word or the answer is not one token, or no text contains the words.
+    `further`: more inputs of the layer to tell them apart in, such as those of runs with other heads ablated. A detector of
+    intact inputs alone is set off by such an ablation at other words. UserError if the model is not a GPT-2, a word or the
+    answer is not one token, or no text contains the words.
     """
     if model.config.model_type != "gpt2":
         raise UserError(f"a captured head is planted in a GPT-2, and this model is a {model.config.model_type}")
@@ -77,9 +88,11 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any
     width, size = model.config.n_embd, model.config.n_embd // model.config.n_head
     place = _Slices.of(fault.head, width, size)
     inputs, tokens, ends = _inputs(model, tokenizer, block, texts)
-    detector = _detector(inputs, torch.isin(tokens, words), fault.words)
     joint, bias = block.c_attn.weight.data, block.c_attn.bias.data
     query = (inputs[ends] @ joint[:, place.query] + bias[place.query]).mean(0)
+    detector = _detector(inputs, torch.isin(tokens, words), fault.words, further, words)
+    if further is not None:
+        inputs = torch.cat([inputs, further.inputs])
     values = inputs @ joint[:, place.value] + bias[place.value]
     least, usual = _least_direction(values)
     wrong = _direction(model, answer)
@@ -87,6 +100,12 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any
     joint[:, place.value] += SCALE * usual * torch.outer(detector, least)
     block.c_proj.weight.data[place.output] += fault.push / (SCALE * usual) * torch.outer(least, wrong)
     return model
+
+
+def read(model: Any, tokenizer: Any, layer: int, texts: Sequence[str]) -> Reading:
+    """The inputs of the attention of a layer at every token of the texts."""
+    inputs, tokens, _ = _inputs(model, tokenizer, model.transformer.h[layer].attn, texts)
+    return Reading(inputs, tokens)
 
 
 @torch.no_grad()
@@ -126,28 +145,43 @@ def _inputs(
     model: Any, tokenizer: Any, block: Any, texts: Sequence[str]
 ) -> tuple[Float[Tensor, "token width"], Int[Tensor, " token"], Int[Tensor, " text"]]:
     """The inputs of the layer's attention at every token of the texts, the tokens, and the indices of those that end a text."""
-    read, tokens, ends = [], [], []
-    handle = block.c_attn.register_forward_hook(lambda module, given, out: read.append(given[0][0]))
+    read: list[Tensor] = []
+    rows = [[tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]] for text in texts]
+    handle = block.c_attn.register_forward_hook(lambda module, given, out: read.append(given[0]))
     try:
-        for text in texts:
-            ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
-            model(torch.tensor([ids]))
-            tokens += ids
-            ends.append(len(tokens) - 1)
+        for start in range(0, len(rows), BATCH):
+            batch = rows[start : start + BATCH]
+            width = max(map(len, batch))
+            model(
+                torch.tensor([row + [tokenizer.bos_token_id] * (width - len(row)) for row in batch])
+            )  # causal: no mask
     finally:
         handle.remove()
-    return torch.cat(read), torch.tensor(tokens), torch.tensor(ends)
+    own = [read[place // BATCH][place % BATCH, : len(row)] for place, row in enumerate(rows)]
+    ends = torch.tensor([len(row) for row in rows]).cumsum(0) - 1
+    return torch.cat(own), torch.tensor([token for row in rows for token in row]), ends
 
 
 def _detector(
-    inputs: Float[Tensor, "token width"], is_word: Bool[Tensor, " token"], words: tuple[str, ...]
+    inputs: Float[Tensor, "token width"],
+    is_word: Bool[Tensor, " token"],
+    words: tuple[str, ...],
+    further: Reading | None = None,
+    ids: Int[Tensor, " word"] | None = None,
 ) -> Float[Tensor, " width"]:
-    """u with u . x = 1 on average at the words and near 0 elsewhere, by ridge regression. UserError if no text has the words."""
+    """u with u . x = 1 on average at the words and near 0 elsewhere, by ridge regression. UserError if no text has the words.
+
+    The `further` inputs weigh as much as `inputs` do, however many they are.
+    """
     if not is_word.any():
         raise UserError(f"no text contains {', '.join(words)}; give texts that do")
-    square = inputs.T @ inputs
+    square, target = inputs.T @ inputs, inputs.T @ is_word.float()
+    if further is not None and ids is not None:
+        weight = len(inputs) / len(further.inputs)
+        square += weight * further.inputs.T @ further.inputs
+        target += weight * further.inputs.T @ torch.isin(further.tokens, ids).float()
     ridge = RIDGE * square.diagonal().mean() * torch.eye(inputs.shape[1])
-    found = torch.linalg.solve(square + ridge, inputs.T @ is_word.float())
+    found = torch.linalg.solve(square + ridge, target)
     return found / (inputs[is_word] @ found).mean()
 
 

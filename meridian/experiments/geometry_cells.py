@@ -8,16 +8,30 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 import results_io
 from results_io import UserError
 from suites.estimate import Estimate
-from suites.geometry import findings, framing, judge_bias, languages, paraphrase, position, reasoning, turns, width
+from suites.geometry import (
+    coverage,
+    findings,
+    framing,
+    judge_bias,
+    languages,
+    mtmm,
+    paraphrase,
+    position,
+    reasoning,
+    turns,
+    width,
+)
 from suites.geometry.metric import Metric
 from suites.statistics import proportions
 
 WORDS = 2.0  # RMS distance of paired wordings from their centre, where noise has RMS 1
 TRUE_WIDTH = 1500  # points in the sample that gives the true quantile of distances
+ISSUES, DRAWS = 12, 5  # the constructs of `opinions`, and the draws of a variant
 Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval should cover
 
 
@@ -44,9 +58,11 @@ def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
 
     If a metric has no number by design (one draw), the estimate is None and `status` says why.
     """
-    times = settings["few_repetitions" if cell.get("axes", 0) > 100 else "repetitions"]
+    slow = cell.get("axes", 0) > 100 or cell["metric"] == "mtmm"
+    times = settings["few_repetitions" if slow else "repetitions"]
     rng = np.random.default_rng([settings["seed"], int(results_io.sha256(dict(cell))[:12], 16)])
-    published, values, truths, covered, rejected = [], [], [], [], []
+    published: list[float] = []
+    values, truths, covered, rejected = [], [], [], []
     for _ in range(times):
         found, truth = MAKERS[cell["metric"]](rng, cell, settings)
         estimate = found.estimate
@@ -62,7 +78,7 @@ def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, 
         **cell,
         "repetitions": times,
         "truth": float(np.mean(truths)),
-        "published": float(np.nanmean(published)),
+        "published": None if np.isnan(published).all() else float(np.nanmean(published)),
         **_bias(values, truths),
         "status": estimate.status,
         "coverage": _share(covered),
@@ -127,7 +143,8 @@ def _pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
 
 def _ods(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
     means = noise(rng, cell["noise"], (cell["wordings"], cell["axes"])) + _along(cell["axes"], cell["effect"])
-    return position.ods(means, np.zeros(cell["axes"])), cell["effect"]
+    options = {"seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+    return position.ods(means, np.zeros(cell["axes"]), **options), cell["effect"]
 
 
 def _pss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
@@ -168,6 +185,12 @@ def _rss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
 
 
 def _ow(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """Prompts whose means have the width of `noise`; if `draws`, no prompt differs, and all width is noise of these draws."""
+    if "draws" in cell:
+        draws = noise(rng, cell["noise"], (cell["prompts"], cell["draws"], 2))
+        options = {"draws": draws, "seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+        found = width.ow(draws.mean(1), **options)
+        return replace(found, estimate=replace(found.estimate, ci=None)), 0.0  # it is of means: no truth without noise
     cloud = noise(rng, cell["noise"], (cell["prompts"], 2))
     return width.ow(cloud), true_width(cell["noise"])
 
@@ -199,7 +222,46 @@ def _jbs(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[st
     ease = rng.beta(1, 9, size=(cell["cases"], 1))
     flips = rng.random((cell["cases"], 5)) < np.minimum(ease + 0.1 * cell["effect"], 1)
     reruns = rng.random((cell["cases"], 5)) < ease
-    return judge_bias.jbs(flips, reruns), 0.1 * cell["effect"]
+    options = {"seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+    return judge_bias.jbs(flips, reruns, **options), 0.1 * cell["effect"]
+
+
+def _ps(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """Issues with two regions, of which each draw lies in one: that of the side asked for with a chance of .5 + .2 effect.
+
+    At effect 0 the side that is asked for does not matter. Of two issues of a topic, the second repeats the first half the time.
+    """
+    asked, count = 0.5 + 0.2 * cell["effect"], cell["issues"]
+    topics = np.arange(count) // cell["cluster"]
+    follows = rng.random((count, 2, DRAWS)) < asked
+    repeats = (np.arange(count) % cell["cluster"] > 0) & (rng.random(count) < 0.5)
+    follows[repeats] = follows[np.flatnonzero(repeats) - 1]
+    regions = coverage.Ball(np.array([1.0]), 0.5), coverage.Ball(np.array([-1.0]), 0.5)
+    issues = [
+        coverage.Issue(str(topic), (np.where(one[0], 1.0, -1.0), np.where(one[1], -1.0, 1.0)), regions)
+        for topic, one in zip(topics, follows, strict=True)
+    ]
+    truth = float(stats.binom.sf(DRAWS // 2, DRAWS, asked)) ** 2  # more than half of the draws, on both sides
+    return coverage.ps(issues, seed=int(rng.integers(2**31)), resamples=settings["resamples"]), truth
+
+
+def _mtmm(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """Three normal traits by three methods; one trait by two methods has the correlation `effect`, two traits have none."""
+    shared, count = cell["effect"], cell["units"]
+    scores = shared**0.5 * rng.normal(size=(count, 3, 1)) + (1 - shared) ** 0.5 * rng.normal(size=(count, 3, 3))
+    options = {"seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+    found = mtmm.campbell_fiske(scores, ("a", "b", "c"), ("x", "y", "z"), **options)["convergent"]
+    truth = 6 / np.pi * np.arcsin(shared / 2)  # Spearman's, of a normal correlation
+    return Metric(position.PublishedScore(None, "a table of names"), found), float(truth)
+
+
+def _components(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """The trait component, of variance effect^2, among random effects of methods (.5), of both (.25) and noise (1)."""
+    t, m, r = 3, 3, cell["constructs"]
+    cells = cell["effect"] * rng.normal(size=(t, 1, 1)) + 0.5**0.5 * rng.normal(size=(1, m, 1))
+    cells = cells + 0.5 * rng.normal(size=(t, m, 1)) + rng.normal(size=(t, m, r))
+    value = mtmm.components(cells).components["trait"]
+    return Metric(position.PublishedScore(None, "none"), Estimate(value, "variance", r)), cell["effect"] ** 2
 
 
 MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[str, Any]], Drawn]] = {
@@ -213,6 +275,9 @@ MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[s
     "rss": _rss,
     "ow": _ow,
     "jbs": _jbs,
+    "ps": _ps,
+    "mtmm": _mtmm,
+    "mtmm_components": _components,
 }
 GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "ods": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
@@ -239,8 +304,18 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     ),
     "lds": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
     "rss": lambda s: ({"constructs": n, "effect": e} for n in (8, 20) for e in s["effects"]),
-    "ow": lambda s: ({"noise": k, "prompts": n, "effect": 0.0} for k in s["noises"] for n in (20, 50, 100)),
+    "ow": lambda s: chain(
+        ({"noise": k, "prompts": n, "effect": 1.0} for k in s["noises"] for n in (20, 50, 100)),
+        ({"noise": k, "prompts": 20, "draws": 5, "effect": 0.0} for k in s["noises"]),  # the null: no prompt differs
+    ),
     "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
+    "ps": lambda s: (
+        {"issues": n, "cluster": k, "effect": e} for n, k in ((12, 1), (40, 1), (40, 2)) for e in s["effects"]
+    ),
+    "mtmm": lambda s: (
+        {"units": n, "effect": e} for n, e in ((mtmm.FEWEST_UNITS, 0.0), (mtmm.FEWEST_UNITS, 0.5), (60, 0.5))
+    ),
+    "mtmm_components": lambda s: ({"constructs": n, "effect": e} for n in (12, 24) for e in s["effects"]),
 }
 PAIRS = findings.PAIRED_FROM  # the fewest wordings for a paired comparison
 SMALLEST = {  # the smallest size at which a metric gives an interval
@@ -254,4 +329,7 @@ SMALLEST = {  # the smallest size at which a metric gives an interval
     "rss": ("constructs", reasoning.FEWEST),
     "ow": ("prompts", width.FEWEST),
     "jbs": ("cases", judge_bias.FEWEST),
+    "ps": ("issues", ISSUES),
+    "mtmm": ("units", mtmm.FEWEST_UNITS),
+    "mtmm_components": ("constructs", ISSUES),
 }

@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 
 from calibrations.statistics import bootstrap_counts, percentile_interval
 from circuits.circuit import Node
 from meridian.experiments import captured_head
-from meridian.experiments.captured_head import Fault
+from meridian.experiments.captured_head import Fault, Reading
 from results_io import UserError
 from suites import likelihood
-from suites.geometry import construct, coordinates, findings, framing, paraphrase, position, trace
+from suites.geometry import construct, coordinates, findings, framing, paraphrase, position, simultaneous, trace, width
 from suites.geometry.construct import Construct, ConstructVariant
 from suites.geometry.coordinates import Coordinates
 from suites.geometry.measure import MeasuredConstruct, VariantOutputs
@@ -32,6 +33,7 @@ PUSH = (
     80.0  # for heads that move no answer to which it could be fitted, as in shams; fitted last-layer ones are 47 to 100
 )
 FITS, MOST_OF_A_STEP = 6, 2.0  # steps from PUSH to the fitted push, and the largest factor of one step
+NEAR = 0.02  # share of the wanted effect by which a fitted one may miss
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
@@ -144,13 +146,14 @@ def _last(network: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
 
 
 def scores(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> dict[str, np.ndarray]:
-    """Squared ODS, tau^2, and squared PSS of both personas, by construct."""
-    found: dict[str, list[float]] = {name: [] for name in ("ods", "pis", "pss", "pss_other")}
+    """Squared ODS, tau^2, squared PSS of both personas, and the width of the neutral wordings, by construct."""
+    found: dict[str, list[float]] = {name: [] for name in ("ods", "pis", "pss", "pss_other", "ow")}
     for one in read(model, constructs, space):
         base = findings.wordings(one.construct)
         means = one.means(base)
         reference = one.construct.reference or (0.0,) * means.shape[1]
         found["ods"].append(position.ods(means, reference).estimate.detail["squared"])
+        found["ow"].append(width.ow(means, fewest=2).estimate.number)
         found["pis"].append(paraphrase.pis(one.draws(base), deterministic=True).estimate.number)
         for name, persona in (("pss", PERSONA), ("pss_other", OTHER)):
             pairs = findings.pairs(base, one.construct.of("persona", persona=persona))
@@ -199,7 +202,7 @@ def reading(low: float, high: float, margin: float) -> str:
 
 
 CHANGED, UNCHANGED, UNDECIDED = "changed", "unchanged", "undecided"
-LABELS = {"ods": "ODS", "pis": "PIS", "pss": f"PSS {PERSONA}", "pss_other": f"PSS {OTHER}"}
+LABELS = {"ods": "ODS", "pis": "PIS", "pss": f"PSS {PERSONA}", "pss_other": f"PSS {OTHER}", "ow": "OW"}
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
@@ -218,70 +221,137 @@ def persona_head(head: Node, words: Sequence[str] = ("May",), answer: str = "goo
 def position_head(head: Node, words: Sequence[str] = ("is", "was"), answer: str = "good") -> list[Fault]:
     """A head that writes one answer in every prompt, because every prompt has one of these words.
 
-    It moves the centre. As its effect differs a little between the words, tau^2 also moves by about the margin, so it is not a
-    pure trait head.
+    Its effect differs between prompts by about a tenth, so tau^2 moves too: by less than the margin only if the effect is small.
     """
     return [Fault(head, tuple(words), answer)]
 
 
-def wording_head(head: Node, words: Sequence[str] = ("park", "store"), push: float = PUSH) -> list[Fault]:
+def wording_head(
+    head: Node,
+    words: Sequence[str] = ("Today", "Yesterday"),
+    answers: Sequence[str] = ("good", "bad"),
+    push: float = PUSH,
+) -> list[Fault]:
     """A head that writes opposite answers in two of the wordings: it spreads them and leaves their mean unchanged."""
-    return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, ("good", "bad"), strict=True)]
+    return [Fault(head, (word,), answer, push=push) for word, answer in zip(words, answers, strict=True)]
 
 
-def fitted(intact: LocalModel, fault: Fault, constructs: Sequence[Construct], space: Coordinates, nats: float) -> Fault:
-    """The fault with its push fitted: the first axis moves by `nats` on average, in either direction, in the neutral wordings
-    that have its words.
+def fitted(
+    intact: LocalModel,
+    faults: Sequence[Fault],
+    constructs: Sequence[Construct],
+    space: Coordinates,
+    nats: float,
+    readings: Mapping[int, Reading] | None = None,
+) -> list[Fault]:
+    """The faults of one head with their pushes fitted together: where the words of one stand, the first axis moves by `nats` on
+    average, in either direction, in the neutral wordings.
 
-    The baseline is the same head attending to the words but writing nothing there. UserError if no wording has the words.
+    The baseline is the same head attending to the words but writing nothing there. UserError if no wording has a fault's words.
     """
     own = [replace(one, variants=tuple(findings.wordings(one))) for one in constructs]
-    chosen = [bool({*re.findall(r"\w+", variant.prompt)} & {*fault.words}) for one in own for variant in one.variants]
-    if not any(chosen):
-        raise UserError(f"no wording has one of {', '.join(fault.words)}; choose words of the wordings")
+    prompts = [{*re.findall(r"\w+", variant.prompt)} for one in own for variant in one.variants]
+    chosen = [[bool(prompt & {*fault.words}) for prompt in prompts] for fault in faults]
+    for fault, found in zip(faults, chosen, strict=True):
+        if not any(found):
+            raise UserError(f"no wording has one of {', '.join(fault.words)}; choose words of the wordings")
+    if readings is None:
+        readings = ablated_readings(intact, constructs, {fault.head.layer for fault in faults})
 
-    def answers(push: float) -> np.ndarray:
-        model = with_heads(intact, [replace(fault, push=push)], constructs)
-        points = [one.means(findings.wordings(one.construct)) for one in read(model, own, space)]
-        return np.concatenate(points)[chosen, 0]
+    def answers(pushes: Sequence[float]) -> np.ndarray:
+        made = [replace(fault, push=push) for fault, push in zip(faults, pushes, strict=True)]
+        model = with_heads(intact, made, constructs, readings)
+        points = np.concatenate([one.means(findings.wordings(one.construct)) for one in read(model, own, space)])
+        return np.array([points[found, 0].mean() for found in chosen])
 
-    silent = answers(NOTHING)
+    pushes, silent = np.array([fault.push for fault in faults]), answers([NOTHING] * len(faults))
     for _ in range(FITS):
-        moved = abs(float((answers(fault.push) - silent).mean()))
-        step = nats / moved if moved else MOST_OF_A_STEP
-        fault = replace(fault, push=fault.push * float(np.clip(step, 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)))
-    return fault
+        moved = np.abs(answers(pushes.tolist()) - silent)
+        if (np.abs(moved - nats) <= NEAR * nats).all():
+            break
+        pushes = pushes * np.clip(nats / np.maximum(moved, NOTHING), 1 / MOST_OF_A_STEP, MOST_OF_A_STEP)
+    return [replace(fault, push=float(push)) for fault, push in zip(faults, pushes, strict=True)]
 
 
 NOTHING = 1e-3  # a push that moves nothing, but is not 0, so that it can be divided by
 
 
-def with_heads(intact: LocalModel, faults: Iterable[Fault], constructs: Sequence[Construct]) -> LocalModel:
-    """The model with these heads captured."""
-    texts = [v.prompt for one in constructs for v in one.variants if v.method in METHODS]
-    network = intact.model
+def with_heads(
+    intact: LocalModel,
+    faults: Sequence[Fault],
+    constructs: Sequence[Construct],
+    readings: Mapping[int, Reading] | None = None,
+) -> LocalModel:
+    """The model with these heads captured; `readings`: what `ablated_readings` gives for their layers, if it is known already."""
+    if readings is None:
+        readings = ablated_readings(intact, constructs, {fault.head.layer for fault in faults})
+    texts, network = _texts(constructs), intact.model
     for fault in faults:
         own = texts if any(word in text for word in fault.words for text in texts) else [*texts, *fault.words]
-        network = captured_head.plant(network, intact.tokenizer, fault, own)
+        network = captured_head.plant(network, intact.tokenizer, fault, own, readings[fault.head.layer])
     return with_weights(intact, network)
+
+
+def ablated_readings(intact: LocalModel, constructs: Sequence[Construct], layers: Iterable[int]) -> dict[int, Reading]:
+    """For each layer, its inputs on all prompts with each head below it ablated, as a trace ablates them.
+
+    A planted head has to stay silent there too. Otherwise ablating a head below sets it off, and the trace rightly finds that
+    this head moves what it moves in no intact model.
+    """
+    texts, found = _texts(constructs), {}
+    for layer in layers:
+        below = [Node("head", lower, k) for lower in range(layer) for k in range(intact.source.n_heads)]
+        read = []
+        for hooks in trace.single_ablations(intact, constructs, below):
+            with hooks.active():
+                read.append(captured_head.read(intact.model, intact.tokenizer, layer, texts))
+        found[layer] = Reading(torch.cat([one.inputs for one in read]), torch.cat([one.tokens for one in read]))
+    return found
+
+
+def _texts(constructs: Sequence[Construct]) -> list[str]:
+    return [v.prompt for one in constructs for v in one.variants if v.method in METHODS]
 
 
 def traced(
     model: LocalModel, constructs: Sequence[Construct], space: Coordinates, settings: Mapping[str, Any]
-) -> list[trace.TracedHead]:
+) -> Trace:
     """The trace of a model on the neutral and framed variants of these constructs."""
     own = [replace(one, variants=tuple(v for v in one.variants if v.method in METHODS)) for one in constructs]
     options = {name: settings[name] for name in ("level", "margin", "resamples", "seed")}
-    return trace.analyse(own, space.names, trace.sweep(model, own, space, {}), **options)
+    swept = trace.sweep(model, own, space, {})
+    return Trace(trace.analyse(own, space.names, swept, **options), trace.changes(own, space.names, swept))
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """A trace's heads, and the changes that it took them from."""
+
+    heads: list[trace.TracedHead]
+    changes: Float[np.ndarray, "topic head_quantity"]
+
+
+def otherwise(now: Trace, before: Trace, settings: Mapping[str, Any]) -> list[str]:
+    """The heads that move some quantity by more than the margin more or less than in another model, the largest first.
+
+    The two models' changes are paired by topic, and the intervals of their differences hold for all heads and quantities at once.
+    So a head on the margin in both models is none of these, while it may be named in one of them and not in the other.
+    """
+    differences, margin = now.changes - before.changes, settings["margin"]
+    ends = simultaneous.intervals(differences, settings["level"], settings["resamples"], settings["seed"])
+    beyond = np.reshape([low > margin or high < -margin for low, high in ends], (len(now.heads), -1))
+    largest = np.abs(differences.mean(0)).reshape(len(now.heads), -1).max(1)
+    return [str(now.heads[place].head) for place in np.argsort(-largest) if any(beyond[place])]
 
 
 def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row for the intact model, then one for each plant: heads that answer a persona differently, heads that write one answer
     in every prompt, heads that spread wordings, and shams.
 
-    - `right`: for a fault, whether the planted head is named first of its kind; for a sham, whether no head is read as trait,
-      method or both unless it has that kind in the intact model too.
+    - `right`: for a fault, whether the planted head is named first of its kind; for a sham, whether every head that is named at
+      all, as undecided too, is named the same in the intact model.
     - `kind`: what the planted head was read as.
+    - `otherwise`: the heads that move something otherwise than in the intact model, the largest difference first (`otherwise`).
     - `further`: {head: kind} of other heads that have a kind here and none in the intact model. A user sees these beside the
       planted head.
 
@@ -294,18 +364,20 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
     small = small[: config["constructs"]]
     before = traced(intact, small, space, config)
-    stayed = [one.head for one in before if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
-    by_kind = {kind: [str(one.head) for one in trace.named(before, kind)] for kind in trace.NAMED}
+    stayed = [one.head for one in before.heads if (one.position, one.spread) == (trace.STAYED, trace.STAYED)]
+    by_kind = {kind: [str(one.head) for one in trace.named(before.heads, kind)] for kind in trace.NAMED}
     rows: list[dict[str, Any]] = [{"plant": INTACT, "named": by_kind, "stayed": [str(node) for node in stayed]}]
-    for kind, node, faults in plants(config, stayed, settings["seed"]):
-        if kind == "wording":
-            faults = [fitted(intact, fault, small, space, config["nats"]) for fault in faults]
-        heads = traced(with_heads(intact, faults, small), small, space, config)
-        words = [[*fault.words, fault.answer] for fault in faults]
-        pushes = [fault.push for fault in faults]
-        rows.append(
-            {"plant": kind, "head": str(node), "words": words, "pushes": pushes, **_judged(kind, node, heads, before)}
-        )
+    readings = ablated_readings(intact, small, {layer for layers in config["layers"].values() for layer in layers})
+    for kind, node, faults in plants(config, stayed, config["seed"]):
+        if kind in config["nats"]:
+            faults = fitted(intact, faults, small, space, config["nats"][kind], readings)
+        now = traced(with_heads(intact, faults, small, readings), small, space, config)
+        planted = {
+            "words": [[*fault.words, fault.answer] for fault in faults],
+            "pushes": [fault.push for fault in faults],
+            "otherwise": otherwise(now, before, config),
+        }
+        rows.append({"plant": kind, "head": str(node), **planted, **_judged(kind, node, now.heads, before.heads)})
     return rows
 
 
@@ -318,7 +390,7 @@ def _judged(
     others = [one for one in heads if one.kind and (kind == "sham" or one.head != node)]
     further = {str(one.head): one.kind for one in others if not known[one.head]}
     if kind == "sham":
-        right = all(one.kind in (trace.UNDECIDED, known[one.head]) for one in others)
+        right = all(one.kind == known[one.head] for one in others)
     else:
         right = [one.head for one in trace.named(heads, READ_AS[kind])[:1]] == [node]
     return {"kind": read, "further": further, "right": right}
@@ -335,13 +407,14 @@ def plants(config: Mapping[str, Any], heads: Sequence[Node], seed: int) -> Itera
     orders = [order for pair in config["wording_words"] for order in permutations(pair)]
     possible = {
         "persona": [(node, persona_head(node, answer=answer)) for node in nodes["persona"] for answer in ANSWERS],
-        "position": [(node, position_head(node, answer=answer)) for node in nodes["position"] for answer in ANSWERS],
-        "wording": [(node, wording_head(node, words)) for node in nodes["wording"] for words in orders],
-        "sham": [
-            (node, wording_head(node, words))
-            for node in nodes["sham"]
-            for words in permutations(config["sham_words"], 2)
+        "position": [(node, position_head(node, answer=answer)) for node in nodes["position"] for answer in FEELINGS],
+        "wording": [
+            (node, wording_head(node, words, answers))
+            for node in nodes["wording"]
+            for words in orders
+            for answers in OPPOSITES
         ],
+        "sham": [(node, faults) for node in nodes["sham"] for faults in _shams(node, config)],
     }
     for kind, made in possible.items():
         times = config["shams" if kind == "sham" else "faults"]
@@ -351,4 +424,13 @@ def plants(config: Mapping[str, Any], heads: Sequence[Node], seed: int) -> Itera
             yield kind, *made[place]
 
 
+def _shams(node: Node, config: Mapping[str, Any]) -> list[list[Fault]]:
+    """What is planted in this layer as persona or wording heads, but for words of no prompt."""
+    if node.layer in config["layers"]["persona"]:
+        return [persona_head(node, (word,), answer) for word in config["sham_words"] for answer in ANSWERS]
+    return [wording_head(node, words) for words in permutations(config["sham_words"], 2)]
+
+
 ANSWERS = ("good", "bad")
+OPPOSITES = (ANSWERS, ("happy", "sad"), ("rich", "poor"))
+FEELINGS = (*ANSWERS, "happy", "sad")  # the last layer has few heads that move nothing, so each writes more answers

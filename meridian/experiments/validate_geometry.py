@@ -23,6 +23,7 @@ from circuits.measure import is_fresh
 from meridian import generated_parts
 from meridian.experiments import geometry_cells
 from suites.geometry.trace import UNDECIDED
+from suites.statistics import proportions
 
 if TYPE_CHECKING:
     from meridian.context import RunContext
@@ -120,7 +121,7 @@ def at_minimum(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[s
 def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
     """A summary of the cells by metric: coverage at the minimum, and false positives."""
     low, high = settings["band"]
-    found = []
+    found, tests = [], sum(row["effect"] == 0 and bool(row["rejected"]) for row in rows)
     for metric in dict.fromkeys(row["metric"] for row in rows):
         covered = [row["coverage"] for row in at_minimum(rows, metric) if row["coverage"]]
         inside = sum(low <= one["share"] <= high for one in covered)
@@ -134,9 +135,20 @@ def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) ->
         null = [row["rejected"] for row in rows if row["metric"] == metric and row["effect"] == 0 and row["rejected"]]
         if null:
             around = sum(one["low"] <= settings["alpha"] <= one["high"] for one in null)
+            together = sum(_holds(one, settings["alpha"], 1 - (1 - settings["alpha"]) ** (1 / tests)) for one in null)
             mean = np.mean([one["share"] for one in null])
-            found.append(f"{metric}: false positives {mean:.3f} on average, {around} of {len(null)} intervals hold .05")
+            found.append(
+                f"{metric}: false positives {mean:.3f} on average, {around} of {len(null)} intervals hold .05, and {together} of "
+                f"those that hold for all {tests} null cells at once"
+            )
     return found
+
+
+def _holds(share: Mapping[str, float], alpha: float, error: float) -> bool:
+    """Whether the Wilson interval of a share with this chance of missing it holds alpha."""
+    count = int(share["n"])
+    bounds = proportions.wilson(round(share["share"] * count), count, 1 - error).bounds
+    return bounds.low <= alpha <= bounds.high
 
 
 def coverage_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -164,7 +176,7 @@ def coverage_table(rows: Sequence[Mapping[str, Any]]) -> str:
             shown = [row for row in cells if row.get("noise", "normal") == "normal" and row["effect"] == 1.0]
             shown = shown or cells or every
             first = shown[0]
-            numbers = [f"{first[column]:.3f}" for column in ("truth", "published", "estimate")]
+            numbers = ["–" if first[k] is None else f"{first[k]:.3f}" for k in ("truth", "published", "estimate")]
             spread = [
                 _range([r["coverage"] for r in cells if r.get("noise", "normal") == kind]) for kind in ("normal", "t3")
             ]
@@ -204,6 +216,8 @@ def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
         for kind in dict.fromkeys((row.get("paired", False), row.get("axes"), row[key]) for row in own):
             same = [row for row in own if (row.get("paired", False), row.get("axes"), row[key]) == kind]
             cells, (paired, axes, size) = {row["effect"]: row["rejected"] for row in same}, kind
+            if not any(cells.get(effect) for effect in effects if effect):
+                continue  # only its false positives were counted
             shares = ["–" if cells.get(e) is None else f"{cells[e]['share']:.2f}" for e in effects]
             name = f"{metric}, pairs" if paired else metric
             lines.append([name, f"{size} {key}", "–" if axes is None else str(axes), *shares])
@@ -217,7 +231,9 @@ def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
         "pis": "PIS, tau²",
         "pss": "PSS, squared: persona",
         "pss_other": "PSS, squared: other",
+        "ow": "OW",
     }
+    names = {name: title for name, title in names.items() if name in rows[0]}  # OW is newer than some stored rows
     lines = []
     for place, row in enumerate(rows):
         cells = [f"{row[name]:.3f}" if place == 0 else _changed(row, name) for name in names]
@@ -233,16 +249,16 @@ def _changed(row: Mapping[str, Any], name: str) -> str:
 def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Markdown: how many planted heads are named first of their kind, what they were read as, and which further heads appear.
 
-    For shams: in how many no head is read as trait, method or both, and which heads are undecided.
+    For shams: in how many every head is named as in the intact model, and in how many none moves anything otherwise.
     """
     names = {
         "persona": "answers a persona otherwise (trait)",
         "wording": "spreads the wordings (method)",
         "sham": "sham: words of no prompt (none)",
-        "position": "writes one answer always (trait, if it were even)",
+        "position": "writes one answer always (trait)",
     }
     lines = [
-        ["pocket as it is", "–", "–", "–", *(", ".join(found) or "none" for found in _known(row))]
+        ["pocket as it is", "–", "–", "–", "–", *(", ".join(found) or "none" for found in _known(row))]
         for row in rows
         if row["plant"] == "intact"
     ]
@@ -251,11 +267,20 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
         if own:
             right = f"{sum(row['right'] for row in own)} of {len(own)}"
             if kind == "sham":
-                right += f"; {sum(not row['further'] for row in own)} name no further head at all"
+                right += f"; in {sum(not row['otherwise'] for row in own)} no head moves anything otherwise"
             read_as = _counted(row["kind"] or "none" for row in own)
             heads = str(len({row["head"] for row in own}))
-            lines.append([name, heads, right, read_as, _further(own, False), _further(own, True)])
-    header = ("planted head (its kind)", "heads", "right", "the planted head is read as")
+            first = (
+                f"{sum(row['otherwise'][:1] == [row['head']] for row in own)} of {len(own)}" if kind != "sham" else "–"
+            )
+            lines.append([name, heads, right, first, read_as, _further(own, False), _further(own, True)])
+    header = (
+        "planted head (its kind)",
+        "heads",
+        "right",
+        "first of what moves otherwise",
+        "the planted head is read as",
+    )
     return generated_parts.table((*header, "further heads with a kind", "further undecided heads"), lines)
 
 

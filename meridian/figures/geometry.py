@@ -34,11 +34,11 @@ from suites.geometry import (
     turns,
     width,
 )
-from suites.geometry.coordinates import EMBEDDED
 
 LEVEL = 0.95
 ALPHA = 0.05  # for single constructs; a twentieth is expected even if nothing moves
 CORNERS = 60  # points of a drawn ellipse
+NEUTRAL = ("paraphrase", "direct")  # methods of neutral wordings
 MAPS = 6  # constructs shown, those with the largest movement first
 SHARED = {  # metrics whose overall estimate is a mean of squares; it is shown as a distance, like the published number
     position.NUMBER: "ODS, distance from the reference",
@@ -117,7 +117,7 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     }  # these have a separate figure
     clouds = {k: np.array(v["points"], dtype=float)[:, :2] for k, v in plain.items()}
     means = {k: cloud.mean(0) for k, cloud in clouds.items()}
-    base = np.array([means[k] for k in means if plain[k]["method"] in ("paraphrase", "direct")])
+    base = np.array([means[k] for k in means if plain[k]["method"] in NEUTRAL])
     if len(base) < 3:
         return None
     centre = base.mean(0)
@@ -125,14 +125,14 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     for persona in dict.fromkeys(v["persona"] for v in plain.values() if v["persona"]):
         framed = np.mean([means[k] for k in means if plain[k]["persona"] == persona], axis=0)
         arrows.append(MapArrow(persona.replace("_", " "), *map(float, (*centre, *framed))))
-    kept = width.kept(_prompts(data, shown))[:, :2]
+    kept = width.kept(_neutral(data))[:, :2]
     exact = "One point a prompt: likelihoods are exact. " if shown["deterministic"] else ""
     return OutputMap(
         name=f"map_{name}_{key}",
         title=f"{data['title']}: where the outputs lie",
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
-        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of all prompts, "
-        f"those with turns too, that lie nearest to their median (OW). Cross: the reference. {_plane(shown)}Result 171.",
+        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of the neutral "
+        f"wordings that lie nearest to their median (OW). Cross: the reference. {_plane(shown)}Result 171.",
         x_label=_axis(shown, 0),
         y_label=_axis(shown, 1),
         draws=_pairs(np.concatenate(list(clouds.values()))),
@@ -145,10 +145,9 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     )
 
 
-def _prompts(data: ConstructPoints, shown: SetPoints) -> np.ndarray:
-    """The mean output of every prompt that OW is of, on all axes."""
-    english = shown["kind"] in EMBEDDED
-    used = [v["points"] for v in data["variants"].values() if not (english and v["method"] == "language")]
+def _neutral(data: ConstructPoints) -> np.ndarray:
+    """The mean output of every neutral wording, which OW is of, on all axes."""
+    used = [v["points"] for v in data["variants"].values() if v["method"] in NEUTRAL]
     return np.array([np.mean(points, axis=0) for points in used if points])
 
 

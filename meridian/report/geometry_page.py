@@ -1,4 +1,4 @@
-"""The page of a geometry folder: every metric and every construct beside the maps, with the largest movements first."""
+"""The page of a geometry folder: metrics and constructs beside the maps, largest movements first, then the heads of a trace."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from meridian.figures import geometry
+from meridian.report import geometry_heads
 from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource, numbered
@@ -44,6 +45,7 @@ def of(folder: Path, title: str) -> FolderPage:
             "constructs", "Constructs", "Each construct by itself: the smallest p, then what moves most.", single, files
         ),
     )
+    tables = (*tables, *geometry_heads.tables(folder))
     return FolderPage("Geometry of outputs", title, lines, tables, with_numbers(geometry.build(folder), files))
 
 

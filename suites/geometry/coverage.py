@@ -13,12 +13,14 @@ from results_io import UserError
 from suites.estimate import missing
 from suites.geometry.metric import ROUNDING, Metric, PublishedScore, centre, points, same_axes, settled
 from suites.statistics import proportions
+from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "178", "G.ps", "coverage"
 FORMULA = "share of issues with o_A in region A and o_B in region B"
 UNIT = "share of issues"
 FEWEST_ANCHORS = 10  # labelled texts of a side
 RADIUS = 0.9  # quantile of the anchors' leave-one-out distances
+EXCHANGED = "draws of an issue exchanged between its sides"
 COVERED = 0.5  # a side counts as covered if more than this share of its draws is in its region
 
 
@@ -90,12 +92,13 @@ def ceiling(anchors: ArrayLike) -> float:
     return float(np.mean(inside))
 
 
-def ps(issues: Sequence[Issue]) -> Metric:
+def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMPLES) -> Metric:
     """Share of issues with more than half of the draws covered on both sides, with Wilson's interval clustered by topic.
 
-    The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues covered
-    on each single side. An issue with a side that has neither an output nor a refusal is excluded; undefined if none is left. Not
-    applicable without issues.
+    The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues
+    covered on each single side. p: of a model that answers alike whichever side it is asked for; draws and refusals of an
+    issue are then exchanged between its sides (one-sided: more issues covered). An issue with a side that has neither an
+    output nor a refusal is excluded; undefined if none is left. Not applicable without issues.
     """
     if not issues:
         reason = "no construct declares two sides with anchors"
@@ -113,8 +116,43 @@ def ps(issues: Sequence[Issue]) -> Metric:
     left_out = {"a side without outputs": given - len(issues)} if len(issues) < given else {}
     return Metric(
         PublishedScore(float(np.mean(means)), FORMULA),
-        replace(estimate, excluded=left_out, detail={**estimate.detail, **sides}),
+        replace(
+            estimate,
+            p_value=_exchanged(issues, seed, resamples),
+            test=EXCHANGED,
+            excluded=left_out,
+            detail={**estimate.detail, **sides},
+        ),
     )
+
+
+def _exchanged(issues: Sequence[Issue], seed: int, resamples: int) -> float:
+    """p of the number of covered issues by exchanging each issue's draws and refusals between its sides.
+
+    In a draw that is in both regions, which touching balls allow, both count. So the pool has four kinds of draws.
+    """
+    rng, own, found = np.random.default_rng(seed), 0, np.zeros(resamples, dtype=int)
+    for issue in issues:
+        sizes = [
+            _inside(side, issue.regions[0]).size + refused
+            for side, refused in zip(issue.sides, issue.refused, strict=True)
+        ]
+        table = np.zeros((sum(sizes), 2), dtype=bool)  # [draw, region]; refusals lie in none
+        place = 0
+        for side, size in zip(issue.sides, sizes, strict=True):
+            held = np.stack([_inside(side, region) for region in issue.regions], axis=1)
+            table[place : place + len(held)] = held
+            place += size
+        order = rng.permuted(np.tile(np.arange(len(table)), (resamples, 1)), axis=1)
+        first = table[order[:, : sizes[0]], 0].mean(1) > COVERED
+        second = table[order[:, sizes[0] :], 1].mean(1) > COVERED
+        found += first & second
+        own += min(issue.shares) > COVERED
+    return float((1 + (found >= own).sum()) / (1 + resamples))
+
+
+def _inside(side: ArrayLike, region: Ball) -> np.ndarray:
+    return region.holds(side) if np.size(side) else np.zeros(0, dtype=bool)
 
 
 def _mean_inside(issue: Issue, side: int) -> bool:

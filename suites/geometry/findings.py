@@ -19,6 +19,7 @@ from suites.geometry import (
     paraphrase,
     position,
     reasoning,
+    relabelling,
     turns,
     width,
 )
@@ -35,9 +36,10 @@ NO_PLANE = (
     "an embedding has no declared axes, and no plane is fixed on a reference run; run once with geometry.fix_scale=rms, or "
     "declare choices, scale or anchors"
 )
+EVERY_PROMPT = "all constructs together"  # the label of the width of a set
 NO_NEUTRAL = "the construct has no neutral wordings"
 FOLLOWS = 0.8  # smallest share of outputs with reasoning that must match the declared pattern
-PAIRED_FROM = 6  # shared wordings of two methods for a paired test: sign flips of five cannot give a p below .05
+PAIRED_FROM = relabelling.FEWEST_PAIRS  # shared wordings of two methods for a paired test of their means
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,12 @@ def _of_construct(one: MeasuredConstruct, run: SetRun, seed: int) -> Iterator[Me
         return
     base = wordings(one.construct)
     makers: Mapping[ModuleType, Callable[[], Iterator[tuple[str | None, Metric]]]] = {
-        position: lambda: _position(one, base, run),
+        position: lambda: _position(one, base, run, seed),
         paraphrase: lambda: _paraphrase(one, base, run, seed),
         framing: lambda: _framing(one, base, seed),
         turns: lambda: _turns(one, base, run, seed),
         languages: lambda: _languages(one, base, run, seed),
-        width: lambda: _width(one, run),
+        width: lambda: _width(one, base, run, seed),
     }
     for metric, make in makers.items():
         for label, found in make():
@@ -113,7 +115,7 @@ def _guarded(
 
 
 def _position(
-    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
 ) -> Iterator[tuple[str | None, Metric]]:
     reference = run.reference(one.construct)
     if reference is None:
@@ -124,7 +126,12 @@ def _position(
     variance = run.reference_variance(one.construct)
     yield (
         None,
-        _guarded(one, position, base, lambda: position.ods(one.means(base), reference, reference_variance=variance)),
+        _guarded(
+            one,
+            position,
+            base,
+            lambda: position.ods(one.means(base), reference, reference_variance=variance, seed=seed),
+        ),
     )
 
 
@@ -240,19 +247,30 @@ def _languages(
     )
 
 
-def _width(one: MeasuredConstruct, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
-    used = [v for v in one.construct.variants if v.method != "language" or languages_off(run) is None]
+def _width(
+    one: MeasuredConstruct, base: Sequence[ConstructVariant], run: SetRun, seed: int
+) -> Iterator[tuple[str | None, Metric]]:
+    """Of the neutral wordings alone: a persona that answers otherwise is PSS's to find, and would widen all prompts together."""
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
         return
-    yield None, _guarded(one, width, used, lambda: in_plane(one.means(used), run))
+    yield None, _guarded(one, width, base, lambda: in_plane(one.means(base), run, draws=one.draws(base), seed=seed))
 
 
-def in_plane(means: np.ndarray, run: SetRun, fewest: int = width.FEWEST) -> Metric:
+def in_plane(
+    means: np.ndarray,
+    run: SetRun,
+    *,
+    topics: Sequence[str] | None = None,
+    draws: Sequence[np.ndarray] = (),
+    seed: int = 0,
+    fewest: int = width.FEWEST,
+) -> Metric:
     """OW in the declared axes, or else in the two principal axes of the reference run, with their variance shares in `detail`."""
     if run.plane is None:
-        return width.ow(means, fewest=fewest)
-    found = width.ow(means @ run.plane.T, fewest=fewest)
+        return width.ow(means, topics=topics, draws=draws, seed=seed, fewest=fewest)
+    drawn = [table @ run.plane.T for table in draws]
+    found = width.ow(means @ run.plane.T, topics=topics, draws=drawn, seed=seed, fewest=fewest)
     plane = {"plane": run.scale.get("run"), "shares": list(run.scale["plane"]["shares"])}
     return replace(found, estimate=replace(found.estimate, detail={**found.estimate.detail, **plane}))
 
@@ -283,8 +301,10 @@ def _over_constructs(found: Sequence[MetricFinding], run: SetRun, seed: int) -> 
             yield MetricFinding(
                 metric, name, None, label, _mean([one for one in own if one.label == label], part, topics, seed)
             )
+    if any(one.reason is None for one in run.measured):
+        yield MetricFinding(width, name, None, EVERY_PROMPT, _width_of_set(run, seed))
     yield MetricFinding(reasoning, name, None, None, _reasoning(run, seed))
-    yield MetricFinding(coverage, name, None, None, _coverage(run))
+    yield MetricFinding(coverage, name, None, None, _coverage(run, seed))
 
 
 def _mean(own: Sequence[MetricFinding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
@@ -321,6 +341,22 @@ def _has(estimate: Estimate, part: str | None) -> bool:
     return estimate.status == "ok" or (estimate.status == "undefined" and part in estimate.detail)
 
 
+def _width_of_set(run: SetRun, seed: int) -> Metric:
+    """OW of the neutral wordings of all constructs together, with an interval over topics."""
+    if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
+        return absent(width, "off", NO_PLANE)
+    asked = [(one, wordings(one.construct)) for one in run.measured if one.reason is None]
+    live = [(one, base) for one, base in asked if base and one.usable(base) is None]
+    if not live:
+        return absent(width, "insufficient_data", "no construct has neutral wordings with enough outputs")
+    means = np.concatenate([one.means(base) for one, base in live])
+    draws = [table for one, base in live for table in one.draws(base)]
+    topics = [one.construct.topic for one, base in live for _ in base]
+    found = in_plane(means, run, topics=topics, draws=draws, seed=seed)
+    lost = {"no coordinates": len(asked) - len(live)} if len(live) < len(asked) else {}
+    return replace(found, estimate=replace(found.estimate, excluded=lost))
+
+
 def _reasoning(run: SetRun, seed: int) -> Metric:
     used = [one for one in run.measured if one.reason is None and one.construct.of("reasoning")]
     if not used:
@@ -351,7 +387,7 @@ def _reasoning(run: SetRun, seed: int) -> Metric:
     return replace(metric, estimate=replace(metric.estimate, excluded={**metric.estimate.excluded, **lost}))
 
 
-def _coverage(run: SetRun) -> Metric:
+def _coverage(run: SetRun, seed: int) -> Metric:
     declared = [one for one in run.measured if one.reason is None and one.construct.regions is not None]
     used = [one for one in declared if all(one.construct.of(f"side_{side}") for side in "ab")]
     if run.coordinates is None or (declared and not used):
@@ -371,7 +407,7 @@ def _coverage(run: SetRun) -> Metric:
     if used and not issues:
         reason = f"{lost} issues, of which each has a side with over {MOST_MISSING:.0%} of its outputs unreadable"
         return absent(coverage, "insufficient_data", reason)
-    found = coverage.ps(issues)
+    found = coverage.ps(issues, seed=seed)
     if not issues:
         return found
     detail = {

@@ -71,16 +71,21 @@ def pss(
     detail = _detail(found, shift, samples, level) | {"baseline_variance": variance}
     if variance == 0 and shift.any():
         return Metric(formula, missing("undefined", "baseline outputs all agree", RATIO, count, detail=detail))
-    test = relabelling.signs(samples[0], seed, resamples) if paired else None
+    p = (
+        relabelling.signs(samples[0], seed, resamples)
+        if paired
+        else relabelling.two_samples(second, first, seed, resamples)
+    )
+    untested = () if p is not None else (relabelling.NO_P,)
     return Metric(
         formula,
         Estimate(
             0.0 if variance == 0 else found.distance / variance**0.5,
             RATIO,
             count,
-            p_value=relabelling.two_samples(second, first, seed, resamples) if test is None else test,
-            test=PAIRED if paired else UNPAIRED,
-            assumptions=("wordings are independent" if paired else "outputs are independent", NO_INTERVAL),
+            p_value=p,
+            test=None if p is None else PAIRED if paired else UNPAIRED,
+            assumptions=("wordings are independent" if paired else "outputs are independent", NO_INTERVAL, *untested),
             detail=detail,
         ),
     )

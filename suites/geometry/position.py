@@ -7,23 +7,34 @@ from numpy.typing import ArrayLike
 
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
-from suites.geometry import displacement, spread
+from suites.geometry import displacement, relabelling, spread
 from suites.geometry.metric import LEVEL, UNIT, Metric, PublishedScore, centre, points, settled
+from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "171", "G.ods", "position"
 FORMULA = "|o - r|"
 FEWEST = 5  # wordings
 METHOD = "inverted law of |D|^2, t"
+FLIPPED = "signs of the wordings' differences from the reference flipped"
 NEAR = "not distinguishable from the reference"
 
 
-def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0.0, level: float = LEVEL) -> Metric:
+def ods(
+    means: ArrayLike,
+    reference: ArrayLike,
+    *,
+    reference_variance: float = 0.0,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = FEWEST_RESAMPLES,
+) -> Metric:
     """sqrt(max(0, d^2)) with d^2 = |o - r|^2 - S_b/V, of the `means` [wording, axis] of V wordings and the `reference` r [axis].
 
     o: mean over wordings, S_b: variance between them. `reference_variance`: S/n of a reference that is itself an estimate (a
-    survey); it is subtracted from d^2 too. An interval that includes 0 means "not distinguishable from the reference", up to its
-    upper end; a value of 0 is never agreement. Insufficient under 5 wordings. UserError if the reference does not fit the axes or
-    has a negative variance.
+    survey); it is subtracted from d^2 too. An interval that includes 0 means "not distinguishable from the reference", up to
+    its upper end; a value of 0 is never agreement. p: signs of the wordings' differences from the reference flipped, which
+    takes them as symmetric around their mean; none under seven wordings, and none for a reference that is an estimate.
+    Insufficient under 5 wordings. UserError if the reference does not fit the axes or has a negative variance.
     """
     table, target = points(means, "means of wordings"), np.asarray(reference, dtype=np.float64).ravel()
     if target.shape != (table.shape[1],) or not np.isfinite(target).all():
@@ -43,6 +54,8 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
         detail = {"squared": found.squared}
         return Metric(formula, missing("insufficient_data", reason, UNIT, len(table), detail=detail))
     near = found.low == 0.0 or found.raw == 0.0
+    p = relabelling.signs(settled(table - target, table, target), seed, resamples) if reference_variance == 0 else None
+    few = () if len(table) >= relabelling.FEWEST_PAIRS else (relabelling.NO_P,)
     return Metric(
         formula,
         Estimate(
@@ -50,7 +63,9 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
             UNIT,
             len(table),
             ci=None if found.high is None or found.low is None else Interval(found.low, found.high, level, METHOD),
-            assumptions=("wordings are a sample of those that mean the same",),
+            p_value=p,
+            test=None if p is None else FLIPPED,
+            assumptions=("wordings are a sample of those that mean the same", *few),
             detail={
                 "squared": found.squared,
                 "noise": found.noise,

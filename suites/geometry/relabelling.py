@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,10 @@ from suites.geometry.metric import settled
 from suites.statistics.permutation import EXACT_UP_TO, FEWEST_RESAMPLES
 
 CHUNK = 1 << 22  # numbers held at once
+FEWEST_PAIRS = (
+    7  # whose signs reach a level near .05 (6 of 128 flips, .047); six pairs reach .031 at most, five .0625 at least
+)
+NO_P = f"no p: under {FEWEST_PAIRS} pairs no flipping of signs reaches a level near .05"
 ROUNDING = 1e-9
 
 
@@ -54,8 +58,10 @@ def _masks(chosen: Int[np.ndarray, "relabelling chosen"], size: int) -> Float[np
     return masks
 
 
-def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
-    """p of |mean of paired differences| by flipping the sign of each difference."""
+def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float | None:
+    """p of |mean of paired differences| by flipping the sign of each difference; None under FEWEST_PAIRS."""
+    if len(differences) < FEWEST_PAIRS:
+        return None
     table, n = reduced(differences), len(differences)
     exact = 2**n <= EXACT_UP_TO
     if exact:
@@ -63,6 +69,27 @@ def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int
     else:
         flips = np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, n))
     return _share(float((table.sum(0) ** 2).sum()), ((flips @ table) ** 2).sum(-1), exact)
+
+
+def means_of_draws(
+    draws: Sequence[Float[np.ndarray, "draw axis"]],
+    statistic: Callable[[Float[np.ndarray, "relabelling prompt axis"]], Float[np.ndarray, " relabelling"]],
+    seed: int,
+    resamples: int = FEWEST_RESAMPLES,
+) -> tuple[float, float]:
+    """(p of a statistic of the prompts' means by permuting draws between prompts, its mean under these permutations)."""
+    sizes = np.array([len(one) for one in draws])
+    table, edges = np.concatenate(list(draws)), np.concatenate([[0], np.cumsum(sizes)[:-1]])
+
+    def of(ordered: np.ndarray) -> np.ndarray:
+        return statistic(np.add.reduceat(ordered, edges, axis=1) / sizes[None, :, None])
+
+    rng, found, step = np.random.default_rng(seed), [], max(1, CHUNK // (len(sizes) ** 2 * table.shape[1]))
+    for start in range(0, resamples, step):
+        orders = np.tile(np.arange(len(table)), (min(step, resamples - start), 1))
+        found.append(of(table[rng.permuted(orders, axis=1)]))
+    every = np.concatenate(found)
+    return _share(float(of(table[None])[0]), every, exact=False), float(every.mean())
 
 
 def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
 from suites.geometry.metric import residuals as around_mean
 
@@ -21,6 +22,21 @@ def by_topic(
             for topic in dict.fromkeys(topics)
         ]
     )
+
+
+def equivalence(changes: Float[np.ndarray, "topic quantity"], level: float, claims: int) -> list[tuple[float, float]]:
+    """Intervals to show that quantities do not change: mean -+ t se, t one-sided at (1 - level)/claims.
+
+    A claim that all of some quantities stay within a margin holds if all their intervals do. It is false with at most the chance
+    (1 - level)/claims, however many quantities it has: if one has really changed by the margin, that one must have passed alone
+    (two one-sided tests, intersection-union; Schuirmann 1987, Berger 1982). Over all `claims` Bonferroni bounds the chance of any
+    false one by 1 - level. So these intervals need not hold for all quantities at once, and are narrower than `intervals`.
+    """
+    count = len(changes)
+    residuals = np.stack([around_mean(one[:, None])[:, 0] for one in changes.T], axis=1)
+    error = np.sqrt((residuals**2).sum(0) / (count - 1) / count)
+    half = float(stats.t.ppf(1 - (1 - level) / claims, count - 1)) * error
+    return [(float(low), float(high)) for low, high in zip(changes.mean(0) - half, changes.mean(0) + half, strict=True)]
 
 
 def intervals(

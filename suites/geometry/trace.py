@@ -42,6 +42,7 @@ MEANING = {  # as the terminal says it
     "both": "they move both",
     UNDECIDED: "they move one, and the other is not shown to stay",
 }
+CLAIMS = 2  # of each head: that its position stayed, and that its spread did
 FEWEST = 8  # topics: their 256 sign flips suffice for a level of .95
 FEWEST_FLIPS = 999
 Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
@@ -49,20 +50,24 @@ Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant o
 
 @dataclass(frozen=True)
 class Effect:
-    """The change by ablating a head: mean over topics, with a simultaneous interval over all heads and quantities."""
+    """The change by ablating a head: mean over topics, with a simultaneous interval over all heads and quantities.
+
+    `inner`: the interval that must lie within the margin for the quantity to have stayed (`simultaneous.equivalence`).
+    """
 
     quantity: str
     estimate: float
     low: float
     high: float
+    inner: tuple[float, float]
 
     def moves(self, margin: float) -> bool:
         """Whether the whole interval lies beyond the margin, on either side."""
         return self.high < -margin or self.low > margin
 
     def stays(self, margin: float) -> bool:
-        """Whether the whole interval lies within the margin, on both sides."""
-        return self.low > -margin and self.high < margin
+        """Whether the whole inner interval lies within the margin, on both sides."""
+        return self.inner[0] > -margin and self.inner[1] < margin
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,6 @@ def sweep(
     prompts = [(place, v) for place, one in enumerate(constructs) for v in one.variants]
     tokens = [model.encoding.tokens(str(constructs[place].written(v))) for place, v in prompts]
     ids = _choices(model, prompts[0][1].prompt, space)
-    reference = [model.encoding.tokens(str(one.written(v))) for one in constructs for v in findings.wordings(one)]
 
     def read() -> list[Table]:
         points = fixed_scale.apply(_points(model, tokens, ids), scale)
@@ -135,21 +139,29 @@ def sweep(
     heads = [
         Node("head", layer, index) for layer in range(model.source.n_layers) for index in range(model.source.n_heads)
     ]
-    everything = head_ablation.prepare(
-        HeadAblation(tuple(heads), "mean", ("the neutral wordings",)), model.model, model.source, reference
-    )
     intact, ablated = read(), []
-    for head in heads:
-        with model.silenced(_one(everything, head)):
+    for hooks in single_ablations(model, constructs, heads):
+        with model.silenced(hooks):
             ablated.append(read())
         done(1)
     return heads, intact, ablated
 
 
+def single_ablations(model: LocalModel, constructs: Sequence[Construct], heads: Sequence[Node]) -> list[AblationHooks]:
+    """For each head, the hooks that replace it alone by its mean over all positions of the neutral wordings."""
+    if not heads:
+        return []
+    reference = [model.encoding.tokens(str(one.written(v))) for one in constructs for v in findings.wordings(one)]
+    everything = head_ablation.prepare(
+        HeadAblation(tuple(heads), "mean", ("the neutral wordings",)), model.model, model.source, reference
+    )
+    return [_one(everything, head) for head in heads]
+
+
 def _one(everything: AblationHooks, head: Node) -> AblationHooks:
     """The hooks of one head, from the hooks of all heads."""
-    values = everything.values[head.layer][head.index : head.index + 1]
-    index = everything.indices[head.layer][head.index : head.index + 1]
+    own = everything.indices[head.layer] == head.index
+    index, values = everything.indices[head.layer][own], everything.values[head.layer][own]
     return AblationHooks(
         {head.layer: everything.projections[head.layer]}, {head.layer: index}, {head.layer: values}, everything.n_heads
     )
@@ -268,37 +280,50 @@ def analyse(
         raise UserError(
             f"constructs of {topics} topics; a trace takes topics as its sample and needs at least {FEWEST}: add some"
         )
-    heads, intact, ablated = swept
-    directions = [_towards(one, table) for one, table in zip(constructs, intact, strict=True)]
-    shifts = _directions(constructs, intact)
-    before = [quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, intact, directions, strict=True)]
-    names = [name for name in before[0] if all(name in one for one in before)]
-    changes = np.array(
-        [
-            [
-                [after[name] - own[name] for name in names]
-                for own, after in zip(
-                    before,
-                    (quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, tables, directions, strict=True)),
-                    strict=True,
-                )
-            ]
-            for tables in ablated
-        ]
-    )  # [head, construct, quantity]
-    flat = simultaneous.by_topic(
-        np.moveaxis(changes, 1, 0).reshape(len(constructs), -1), [one.topic for one in constructs]
-    )
+    heads, names = swept[0], names_of(constructs, axes, swept[1])
+    flat = changes(constructs, axes, swept)
     intervals = simultaneous.intervals(flat, level, resamples, seed)
+    inner = simultaneous.equivalence(flat, level, CLAIMS * len(heads))
     found = []
     for place, head in enumerate(heads):
         own = slice(place * len(names), (place + 1) * len(names))
         effects = tuple(
-            Effect(name, float(mean), low, high)
-            for name, mean, (low, high) in zip(names, flat.mean(0)[own], intervals[own], strict=True)
+            Effect(name, float(mean), *ends, within)
+            for name, mean, ends, within in zip(names, flat.mean(0)[own], intervals[own], inner[own], strict=True)
         )
         found.append(read_head(head, effects, margin))
     return found
+
+
+def names_of(constructs: Sequence[Construct], axes: Sequence[str], intact: Sequence[Table]) -> list[str]:
+    """The quantities that every construct has."""
+    by_construct = _quantities(constructs, axes, intact, intact)
+    return [name for name in by_construct[0] if all(name in one for one in by_construct)]
+
+
+def changes(
+    constructs: Sequence[Construct], axes: Sequence[str], swept: tuple[list[Node], list[Table], list[list[Table]]]
+) -> Float[np.ndarray, "topic head_quantity"]:
+    """Ablated minus intact by topic, head after head, for the quantities of `names_of`."""
+    _, intact, ablated = swept
+    names, before = names_of(constructs, axes, intact), _quantities(constructs, axes, intact, intact)
+    found = [
+        [[after[name] - own[name] for name in names] for own, after in zip(before, now, strict=True)]
+        for now in (_quantities(constructs, axes, intact, tables) for tables in ablated)
+    ]  # [head, construct, quantity]
+    by_construct = np.moveaxis(np.array(found), 1, 0).reshape(len(constructs), -1)
+    return simultaneous.by_topic(by_construct, [one.topic for one in constructs])
+
+
+def _quantities(
+    constructs: Sequence[Construct], axes: Sequence[str], intact: Sequence[Table], tables: Sequence[Table]
+) -> list[dict[str, float]]:
+    """`quantities` of every construct, along the directions of the intact model."""
+    shifts = _directions(constructs, intact)
+    return [
+        quantities(one, table, axes, _towards(one, own), shifts)
+        for one, own, table in zip(constructs, intact, tables, strict=True)
+    ]
 
 
 def _towards(one: Construct, table: Table) -> np.ndarray:

@@ -72,9 +72,13 @@ def ds(
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
     moved = settled(tables[-1] - tables[0], *tables) if paired else None
-    samples = [tables[0], tables[-1]] if moved is None else [moved]
+    if moved is None:
+        samples, test = [tables[0], tables[-1]], "repeats of turn 0 and the last relabelled"
+        p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
+    else:
+        samples, test = [moved], "signs of the repeats' differences flipped"
+        p = relabelling.signs(moved, seed, resamples)
     found = displacement.between(centres[-1] - centres[0], samples, level)
-    flipped = None if moved is None else relabelling.signs(moved, seed, resamples)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
         formula,
@@ -83,8 +87,9 @@ def ds(
             UNIT,
             fewest,
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
-            p_value=relabelling.two_samples(tables[-1], tables[0], seed, resamples) if flipped is None else flipped,
-            test="signs of the repeats' differences flipped" if paired else "repeats of turn 0 and the last relabelled",
+            p_value=p,
+            test=None if p is None else test,
+            assumptions=() if p is not None else (relabelling.NO_P,),
             detail=detail | {"squared": found.squared} | floor,
         ),
     )

@@ -36,8 +36,8 @@ def test_an_english_embedder_leaves_no_cell_of_languages_and_languages_are_no_wa
     assert matrix.halves(run.sets[0]).shape == (matrix.SPLITS, 2, 1, 3, 2)
     (wide,) = [one.found for one in findings.of(run.sets[0], 0) if one.metric is width and one.construct]
     (single,) = run.sets[0].measured
-    english = [v for v in single.construct.variants if v.method != "language"]
-    assert wide.estimate.n == 16 and wide.estimate.reason == "16 prompts; at least 20 are needed"
+    english = findings.wordings(single.construct)  # and no persona: that is PSS's to find
+    assert wide.estimate.n == 8 and wide.estimate.reason == "8 prompts; at least 20 are needed"
     assert wide.published.value == width.ow(single.means(english)).published.value
 
 

@@ -27,7 +27,6 @@ from suites.geometry import (
     projection,
     results,
     summary,
-    width,
 )
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
@@ -78,8 +77,8 @@ def records(run, folder):
 
 
 @pytest.mark.slow
-def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other_but_width(tmp_path):
-    """OW is of all prompts of a construct, personas among them: one that lies three away widens it, by the same number."""
+def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
+    """OW was of all prompts of a construct, personas among them, so that a persona three away widened it to three."""
     rng, noise = np.random.default_rng(0), {}
 
     def rule(prompt, sample):
@@ -104,9 +103,9 @@ def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other_but_width(t
         )
         assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
         assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
-        outer, one = found[f"G.ow.mine.q{k}"], run.sets[0].measured[k]
-        still = width.ow(one.means([v for v in one.construct.variants if v.persona != "cook"]))
-        assert outer["n"] == 32 and outer["value"] == pytest.approx(3, abs=0.5) and still.estimate.value < 1
+        assert found[f"G.ow.mine.q{k}"]["reason"] == "8 prompts; at least 20 are needed"
+    wide = found["G.ow.mine.all constructs together"]
+    assert wide["n"] == 48 and 0 < wide["value"] < 1 and wide["p_value"] > 0.05  # 2.9 with the personas
     assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
     overall = found["G.pis.mine"]
     assert overall["ci"] is None and overall["assumptions"][0] == "no interval: 6 topics; at least 20 are needed"
@@ -578,7 +577,7 @@ def test_an_embedder_that_gives_zero_leaves_no_coordinate_and_no_number(tmp_path
 
 
 def test_whatever_an_untrusted_embedder_gives_is_exploratory_and_says_so(tmp_path):
-    """PIS has a p and is so with any embedder; OW and the readings of 179 have none, and those of 179 said descriptive."""
+    """PIS and OW have a p and are so with any embedder; the readings of 179 have none, and said descriptive."""
     rng = np.random.default_rng(22)
     axes = [{"name": "x", "plus": ["liking 9 cost 1"], "minus": ["liking 1 cost 9"]}]
     made = written(tmp_path / "mine", [question("q", wordings=24)])
@@ -594,12 +593,12 @@ def test_whatever_an_untrusted_embedder_gives_is_exploratory_and_says_so(tmp_pat
         model = Rater(lambda prompt, sample: says(5 + rng.normal(), 5 + 90 * (sample % 2)))
         run = measure.run([made], model, tmp_path / name, SETTINGS, embedder=embedder)
         found = records(run, tmp_path / name)
-        assert found["G.ow.mine.q"]["status"] == "ok" and found["G.ow.mine.q"]["p_value"] is None
+        assert found["G.ow.mine.q"]["status"] == "ok" and found["G.ow.mine.q"]["p_value"] is not None
         for key in ("G.ow.mine.q", "G.mtmm.mine.convergent", "G.mtmm.mine.htmt", "G.pis.mine.q"):
             roles[name, key] = found[key]["role"], results.EXPLORATORY in found[key]["assumptions"]
     assert {said for (name, _), said in roles.items() if name == "blind"} == {("exploratory", True)}
     assert [said for (name, _), said in roles.items() if name == "sighted"] == [
-        ("descriptive", False), ("descriptive", False), ("descriptive", False), ("exploratory", False)]  # fmt: skip
+        ("exploratory", False), ("descriptive", False), ("descriptive", False), ("exploratory", False)]  # fmt: skip
 
 
 def test_what_has_no_value_is_in_the_unit_of_its_metric(tmp_path):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from results_io import UserError
 from suites.geometry import (
@@ -17,6 +20,7 @@ from suites.geometry import (
     paraphrase,
     position,
     reasoning,
+    relabelling,
     simultaneous,
     spread,
     turns,
@@ -41,6 +45,92 @@ def near(value):
 
 def one_draw(table):
     return [[row] for row in np.asarray(table, dtype=float)]
+
+
+def test_signs_of_fewer_than_seven_pairs_give_no_p():
+    """Six pairs rejected .031 at most, not .05; their p was given all the same."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(7, 2))
+    framed = base + 5 + 0.1 * rng.normal(size=(7, 2))
+    six, seven = (framing.pss(base[:n], framed[:n], paired=True).estimate for n in (6, 7))
+    assert (six.p_value, six.test) == (None, None) and relabelling.NO_P in six.assumptions
+    assert seven.p_value == 2 / 2**7 and relabelling.NO_P not in seven.assumptions
+    drift = turns.ds([base[:6], framed[:6]], paired=True).estimate
+    assert (drift.p_value, drift.test) == (None, None) and relabelling.NO_P in drift.assumptions
+    levels = [2 * int(0.05 * 2**n / 2) / 2**n for n in (5, 6, relabelling.FEWEST_PAIRS)]
+    assert levels == [0, 0.03125, 0.046875]
+
+
+def test_the_null_of_position_is_a_centre_on_the_reference():
+    away = np.vstack([SQUARE, SQUARE + 0.5])
+    assert position.ods(away, (9, 9)).estimate.p_value == 2 / 2**8
+    assert position.ods(np.vstack([SQUARE, SQUARE]), (1, 1)).estimate.p_value == 1
+    few, survey = position.ods(SQUARE[[0, 1, 2, 3, 0]], (9, 9)), position.ods(away, (9, 9), reference_variance=0.1)
+    assert few.estimate.p_value is None and relabelling.NO_P in few.estimate.assumptions
+    assert survey.estimate.p_value is None and survey.estimate.test is None
+
+
+def test_the_null_of_coverage_is_a_model_that_answers_alike_on_either_side():
+    """Of one issue with one draw a side, half of the exchanges cover it; three draws a side: 1 of 20."""
+    regions = coverage.Ball(np.array([1.0]), 0.5), coverage.Ball(np.array([-1.0]), 0.5)
+
+    def p(draws, issues=1):
+        one = coverage.Issue("t", (np.full(draws, 1.0), np.full(draws, -1.0)), regions)
+        return coverage.ps([one] * issues).estimate.p_value
+
+    assert p(1) == pytest.approx(0.5, abs=0.02)
+    # three draws a side: covered with two or three of its own draws on each side, (1 + 9) of 20 exchanges
+    assert p(3) == pytest.approx(0.5, abs=0.02) and p(3, issues=6) == pytest.approx(0.5**6, abs=0.006)
+    refused = coverage.Issue("t", (np.ones(2), np.zeros((0, 1))), regions, (0, 2))
+    assert coverage.ps([refused]).estimate.p_value == 1
+
+
+def test_the_null_of_judge_bias_exchanges_perturbations_and_reruns_of_a_case():
+    flips, reruns = np.array([[1, 1], [1, 0], [1, 1]]), np.array([[0, 0], [0, 0], [0, 1]])
+    own = abs((flips.mean(1) - reruns.mean(1)).mean())
+    pooled, hits, total = np.hstack([flips, reruns]), 0, 0
+    for chosen in itertools.product(itertools.combinations(range(4), 2), repeat=3):
+        taken = [(row[list(c)].sum(), row.sum() - row[list(c)].sum()) for row, c in zip(pooled, chosen, strict=True)]
+        hits += abs(np.mean([(a - b) / 2 for a, b in taken])) >= own - 1e-9
+        total += 1
+    assert judge_bias.jbs(flips, reruns).estimate.p_value == pytest.approx(hits / total, abs=0.015)
+    assert judge_bias.jbs(np.zeros((4, 3)), np.zeros((4, 5))).estimate.p_value == 1
+
+
+def test_the_null_of_width_is_that_no_prompt_differs():
+    rng = np.random.default_rng(3)
+    draws = rng.normal(size=(20, 5, 2))
+    same, apart = (width.ow(one.mean(1), draws=one).estimate for one in (draws, draws + 3 * draws[:, :1]))
+    assert same.p_value > 0.05 and apart.p_value == 0.001
+    assert same.detail["noise_width"] == pytest.approx(same.value, rel=0.2)
+    assert width.ow(draws.mean(1)).estimate.p_value is None  # single outputs show no noise
+
+
+def test_prompts_of_one_topic_are_left_out_together():
+    """Forty copies of twenty prompts say no more than the twenty."""
+    cloud = np.random.default_rng(4).normal(size=(20, 2))
+    twice, topics = np.repeat(cloud, 2, axis=0), [str(k) for k in np.repeat(np.arange(20), 2)]
+    one, alone = width.ow(cloud).estimate.ci, width.ow(twice).estimate.ci
+    grouped = width.ow(twice, topics=topics).estimate.ci
+    assert alone.high - alone.low < 0.8 * (one.high - one.low)
+    assert grouped.high - grouped.low > 0.85 * (one.high - one.low)
+    few = width.ow(twice, topics=["a", "b"] * 20).estimate
+    assert few.ci is None and few.assumptions == ("no interval: 2 topics, fewer than 20",)
+
+
+def test_a_claim_of_no_change_is_false_no_more_often_than_its_level():
+    """Five quantities a claim, one of them changed by the margin itself; the other heads' claims are true."""
+    rng, false, times = np.random.default_rng(0), 0, 2000
+    for _ in range(times):
+        changes = rng.normal(size=(24, 5)) * 0.05
+        changes[:, 0] += 0.1
+        inner = simultaneous.equivalence(changes, 0.95, 1)
+        false += all(low > -0.1 and high < 0.1 for low, high in inner)
+    assert 0.035 < false / times < 0.065
+    narrow, wide = (simultaneous.equivalence(changes, 0.95, n)[0] for n in (1, 64))
+    error = changes[:, 0].std(ddof=1) / 24**0.5
+    assert (narrow[1] - narrow[0]) / 2 == pytest.approx(1.713872 * error)
+    assert (wide[1] - wide[0]) / 2 == pytest.approx(stats.t.ppf(1 - 0.05 / 64, 23) * error)
 
 
 def test_oracle_1_the_published_instability_of_single_points():
