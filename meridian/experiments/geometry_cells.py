@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -30,7 +31,7 @@ from suites.geometry.metric import Metric
 from suites.statistics import proportions
 
 WORDS = 2.0  # RMS distance of paired wordings from their centre, where noise has RMS 1
-TRUE_WIDTH = 1500  # points in the sample that gives the true quantile of distances
+TRUE_WIDTH = 4_000_000  # independent pairs that give the true quantile of distances, to within .001
 ISSUES, DRAWS = 12, 5  # the constructs of `opinions`, and the draws of a variant
 Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval should cover
 
@@ -195,16 +196,29 @@ def _ow(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str
     return width.ow(cloud), true_width(cell["noise"])
 
 
-def true_width(kind: str) -> float:
-    """The .9 quantile of pairwise distances in a large sample of this kind of noise in two dimensions."""
-    if kind not in _WIDTHS:
-        cloud = noise(np.random.default_rng(0), kind, (TRUE_WIDTH, 2))
-        distances = np.linalg.norm(cloud[:, None] - cloud[None], axis=-1)
-        _WIDTHS[kind] = float(np.quantile(distances[np.triu_indices(TRUE_WIDTH, 1)], width.QUANTILE))
-    return _WIDTHS[kind]
+def _ow_topics(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """As `_ow`, of topics with several wordings each, as the width of a set is: half of the variance lies between topics."""
+    topics, each = cell["topics"], cell["wordings"]
+    shared, own = (noise(rng, cell["noise"], (topics, size, 2)) for size in (1, each))
+    cloud = ((shared + own) / 2**0.5).reshape(-1, 2)
+    within = (each - 1) / (topics * each - 1)  # the share of pairs
+    names = [str(topic) for topic in range(topics) for _ in range(each)]
+    return width.ow(cloud, topics=names), true_width(cell["noise"], within)
 
 
-_WIDTHS: dict[str, float] = {}
+@lru_cache
+def true_width(kind: str, within: float | None = None) -> float:
+    """The .9 quantile of distances of independent pairs of points with this kind of noise in two dimensions.
+
+    `within`: the share of pairs that lie in one topic, if half of the variance is between topics.
+    """
+    rng, shape = np.random.default_rng(0), (TRUE_WIDTH, 2)
+    apart = noise(rng, kind, shape) - noise(rng, kind, shape)
+    if within is not None:
+        between = noise(rng, kind, shape) - noise(rng, kind, shape)
+        between[: round(within * TRUE_WIDTH)] = 0.0
+        apart = (apart + between) / 2**0.5
+    return float(np.quantile(np.linalg.norm(apart, axis=1), width.QUANTILE))
 
 
 def _mean_pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
@@ -274,6 +288,7 @@ MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[s
     "lds": _lds,
     "rss": _rss,
     "ow": _ow,
+    "ow_topics": _ow_topics,
     "jbs": _jbs,
     "ps": _ps,
     "mtmm": _mtmm,
@@ -308,6 +323,9 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
         ({"noise": k, "prompts": n, "effect": 1.0} for k in s["noises"] for n in (20, 50, 100)),
         ({"noise": k, "prompts": 20, "draws": 5, "effect": 0.0} for k in s["noises"]),  # the null: no prompt differs
     ),
+    "ow_topics": lambda s: (
+        {"noise": k, "topics": n, "wordings": 8, "effect": 1.0} for k in s["noises"] for n in (width.FEWEST, 40)
+    ),
     "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
     "ps": lambda s: (
         {"issues": n, "cluster": k, "effect": e} for n, k in ((12, 1), (40, 1), (40, 2)) for e in s["effects"]
@@ -328,6 +346,7 @@ SMALLEST = {  # the smallest size at which a metric gives an interval
     "lds": ("wordings", languages.FEWEST),
     "rss": ("constructs", reasoning.FEWEST),
     "ow": ("prompts", width.FEWEST),
+    "ow_topics": ("topics", width.FEWEST),
     "jbs": ("cases", judge_bias.FEWEST),
     "ps": ("issues", ISSUES),
     "mtmm": ("units", mtmm.FEWEST_UNITS),

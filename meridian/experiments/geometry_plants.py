@@ -28,6 +28,7 @@ from suites.models.local import LocalModel
 POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu"}
 PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
+Swept = tuple[list[Node], list[trace.Table], list[list[trace.Table]]]  # what `trace.sweep` gives
 BATCH, RESAMPLES = 64, 2000
 PUSH = (
     80.0  # for heads that move no answer to which it could be fitted, as in shams; fitted last-layer ones are 47 to 100
@@ -242,7 +243,7 @@ def fitted(
     constructs: Sequence[Construct],
     space: Coordinates,
     nats: float,
-    readings: Mapping[int, Reading] | None = None,
+    readings: Mapping[int, Reading | None] | None = None,
 ) -> list[Fault]:
     """The faults of one head with their pushes fitted together: where the words of one stand, the first axis moves by `nats` on
     average, in either direction, in the neutral wordings.
@@ -280,7 +281,7 @@ def with_heads(
     intact: LocalModel,
     faults: Sequence[Fault],
     constructs: Sequence[Construct],
-    readings: Mapping[int, Reading] | None = None,
+    readings: Mapping[int, Reading | None] | None = None,
 ) -> LocalModel:
     """The model with these heads captured; `readings`: what `ablated_readings` gives for their layers, if it is known already."""
     if readings is None:
@@ -292,20 +293,23 @@ def with_heads(
     return with_weights(intact, network)
 
 
-def ablated_readings(intact: LocalModel, constructs: Sequence[Construct], layers: Iterable[int]) -> dict[int, Reading]:
-    """For each layer, its inputs on all prompts with each head below it ablated, as a trace ablates them.
+def ablated_readings(
+    intact: LocalModel, constructs: Sequence[Construct], layers: Iterable[int]
+) -> dict[int, Reading | None]:
+    """For each layer, its inputs on all prompts with each head below it ablated, as a trace ablates them; None for layer 0.
 
     A planted head has to stay silent there too. Otherwise ablating a head below sets it off, and the trace rightly finds that
     this head moves what it moves in no intact model.
     """
-    texts, found = _texts(constructs), {}
+    texts, found = _texts(constructs), dict[int, Reading | None]()
     for layer in layers:
         below = [Node("head", lower, k) for lower in range(layer) for k in range(intact.source.n_heads)]
         read = []
         for hooks in trace.single_ablations(intact, constructs, below):
             with hooks.active():
                 read.append(captured_head.read(intact.model, intact.tokenizer, layer, texts))
-        found[layer] = Reading(torch.cat([one.inputs for one in read]), torch.cat([one.tokens for one in read]))
+        inputs, tokens = [one.inputs for one in read], [one.tokens for one in read]
+        found[layer] = Reading(torch.cat(inputs), torch.cat(tokens)) if read else None
     return found
 
 
@@ -317,25 +321,47 @@ def traced(
     model: LocalModel, constructs: Sequence[Construct], space: Coordinates, settings: Mapping[str, Any]
 ) -> Trace:
     """The trace of a model on the neutral and framed variants of these constructs."""
-    own = [replace(one, variants=tuple(v for v in one.variants if v.method in METHODS)) for one in constructs]
+    own = _asked(constructs)
     options = {name: settings[name] for name in ("level", "margin", "resamples", "seed")}
     swept = trace.sweep(model, own, space, {})
-    return Trace(trace.analyse(own, space.names, swept, **options), trace.changes(own, space.names, swept))
+    return Trace(trace.analyse(own, space.names, swept, **options), trace.changes(own, space.names, swept), swept)
+
+
+def _asked(constructs: Sequence[Construct]) -> list[Construct]:
+    return [replace(one, variants=tuple(v for v in one.variants if v.method in METHODS)) for one in constructs]
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A trace's heads, and the changes that it took them from."""
+    """A trace's heads, every head's changes, and the points that these are of, which `compared` needs."""
 
     heads: list[trace.TracedHead]
     changes: Float[np.ndarray, "topic head_quantity"]
+    swept: Swept | None = None
+
+
+def compared(now: Trace, before: Trace, constructs: Sequence[Construct], axes: Sequence[str]) -> tuple[Trace, Trace]:
+    """Both traces with their changes along the directions of either model, so that a quantity is the same in both.
+
+    A plant turns the shift of its persona. If each model had its own directions alone, every head that moves this persona would
+    seem to move it otherwise.
+    """
+    assert now.swept is not None and before.swept is not None
+    both, own = (before.swept[1], now.swept[1]), _asked(constructs)
+
+    def along(swept: Swept) -> Float[np.ndarray, "topic head_quantity"]:
+        found = [trace.changes(own, axes, swept, directed) for directed in both]
+        by_head = [one.reshape(len(one), len(swept[0]), -1) for one in found]
+        return np.concatenate(by_head, axis=2).reshape(len(found[0]), -1)
+
+    return replace(now, changes=along(now.swept)), replace(before, changes=along(before.swept))
 
 
 def otherwise(now: Trace, before: Trace, settings: Mapping[str, Any]) -> list[str]:
     """The heads that move some quantity by more than the margin more or less than in another model, the largest first.
 
-    The two models' changes are paired by topic, and the intervals of their differences hold for all heads and quantities at once.
-    So a head on the margin in both models is none of these, while it may be named in one of them and not in the other.
+    Both are `compared` before. Their changes are paired by topic, and the intervals of the differences hold for all heads and
+    quantities at once. So a head on the margin in both models is none of these, while it may be named in one of them alone.
     """
     differences, margin = now.changes - before.changes, settings["margin"]
     ends = simultaneous.intervals(differences, settings["level"], settings["resamples"], settings["seed"])
@@ -375,7 +401,7 @@ def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         planted = {
             "words": [[*fault.words, fault.answer] for fault in faults],
             "pushes": [fault.push for fault in faults],
-            "otherwise": otherwise(now, before, config),
+            "otherwise": otherwise(*compared(now, before, small, space.names), config),
         }
         rows.append({"plant": kind, "head": str(node), **planted, **_judged(kind, node, now.heads, before.heads)})
     return rows

@@ -213,15 +213,20 @@ def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
             row for row in own
             if row.get("axes", 2) in (2, 16) and row.get("draws", 5) == 5 and row.get("wording", "normal") == "normal"
         ]  # fmt: skip
-        for kind in dict.fromkeys((row.get("paired", False), row.get("axes"), row[key]) for row in own):
-            same = [row for row in own if (row.get("paired", False), row.get("axes"), row[key]) == kind]
-            cells, (paired, axes, size) = {row["effect"]: row["rejected"] for row in same}, kind
+        for kind in dict.fromkeys((*_condition(row), row[key]) for row in own):
+            same = [row for row in own if (*_condition(row), row[key]) == kind]
+            cells, (paired, each, axes, size) = {row["effect"]: row["rejected"] for row in same}, kind
             if not any(cells.get(effect) for effect in effects if effect):
                 continue  # only its false positives were counted
             shares = ["–" if cells.get(e) is None else f"{cells[e]['share']:.2f}" for e in effects]
-            name = f"{metric}, pairs" if paired else metric
+            name = f"{metric}, pairs" if paired else f"{metric}, {each} a topic" if each > 1 else metric
             lines.append([name, f"{size} {key}", "–" if axes is None else str(axes), *shares])
     return generated_parts.table(("metric", "at", "axes", *(f"effect {e:g}" for e in effects)), lines)
+
+
+def _condition(row: Mapping[str, Any]) -> tuple[bool, int, int | None]:
+    """(whether outputs are paired, how many issues or constructs a topic has, the axes)."""
+    return row.get("paired", False), row.get("cluster", 1), row.get("axes")
 
 
 def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -33,8 +33,8 @@ def tables(folder: Path) -> tuple[BrowsedTable, ...]:
     effects = tuple(row for one in placed for row in _effects(one, path.name))
     settings = found["subject"]["settings"]
     components = (
-        f"Every quantity of every head: the change with the {settings['level']:.0%} interval that holds for all at once, and "
-        "the narrower one by which a head is shown to leave something alone."
+        f"Every quantity of every head: the change with the {100 * settings['level']:g}% interval that holds for all at once, "
+        "and the narrower one by which a head is shown to leave something alone."
     )
     return (
         BrowsedTable("heads", "Heads that hold the position", _text(found, sets), HEADS, heads, HEADS[1:4]),
@@ -91,7 +91,8 @@ def _text(found: GeometryTraceResult, sets: Mapping[str, TracedSet]) -> str:
     """What the numbers are, and which sets and framings have none."""
     settings = found["subject"]["settings"]
     lines = [
-        "Result 180: the change when one head is replaced by its mean over the neutral wordings, in nats (tau²: nats squared). A "
+        "Result 180: the change when one head is replaced by its mean over the neutral wordings, in nats (tau²: nats squared), "
+        "divided by the scale of a set that fixes one. A "
         f"head moved the position or the spread if an interval lies beyond {settings['trace_margin']:g} on either side, and it "
         "stayed if the narrower intervals all lie within; else it is open. The largest change is of position or framing.",
         "Trait heads move the position and not the spread, method heads the spread and not the position.",

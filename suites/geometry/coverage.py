@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from results_io import UserError
 from suites.estimate import missing
+from suites.geometry import relabelling
 from suites.geometry.metric import ROUNDING, Metric, PublishedScore, centre, points, same_axes, settled
 from suites.statistics import proportions
 from suites.statistics.permutation import FEWEST_RESAMPLES
@@ -20,7 +21,8 @@ FORMULA = "share of issues with o_A in region A and o_B in region B"
 UNIT = "share of issues"
 FEWEST_ANCHORS = 10  # labelled texts of a side
 RADIUS = 0.9  # quantile of the anchors' leave-one-out distances
-EXCHANGED = "draws of an issue exchanged between its sides"
+EXCHANGED = "answers to the two sides exchanged, topic by topic"
+NO_P = f"no p: under {relabelling.FEWEST_UNITS} topics no exchange of sides reaches a level near .05"
 COVERED = 0.5  # a side counts as covered if more than this share of its draws is in its region
 
 
@@ -96,9 +98,9 @@ def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMP
     """Share of issues with more than half of the draws covered on both sides, with Wilson's interval clustered by topic.
 
     The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues
-    covered on each single side. p: of a model that answers alike whichever side it is asked for; draws and refusals of an
-    issue are then exchanged between its sides (one-sided: more issues covered). An issue with a side that has neither an
-    output nor a refusal is excluded; undefined if none is left. Not applicable without issues.
+    covered on each single side. p: of a model that answers alike whichever side it is asked for; the answers to both sides are
+    then exchanged, topic by topic (one-sided: more issues covered), none under six topics. An issue with a side that has neither
+    an output nor a refusal is excluded; undefined if none is left. Not applicable without issues.
     """
     if not issues:
         reason = "no construct declares two sides with anchors"
@@ -114,45 +116,35 @@ def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMP
         f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
     }
     left_out = {"a side without outputs": given - len(issues)} if len(issues) < given else {}
+    p = _exchanged(issues, seed, resamples)
     return Metric(
         PublishedScore(float(np.mean(means)), FORMULA),
         replace(
             estimate,
-            p_value=_exchanged(issues, seed, resamples),
-            test=EXCHANGED,
+            p_value=p,
+            test=None if p is None else EXCHANGED,
+            assumptions=(*estimate.assumptions, *(() if p is not None else (NO_P,))),
             excluded=left_out,
             detail={**estimate.detail, **sides},
         ),
     )
 
 
-def _exchanged(issues: Sequence[Issue], seed: int, resamples: int) -> float:
-    """p of the number of covered issues by exchanging each issue's draws and refusals between its sides.
+def _exchanged(issues: Sequence[Issue], seed: int, resamples: int) -> float | None:
+    """p of the number of covered issues, ties by the smaller shares, by exchanging the sides of all issues of a topic at once.
 
-    In a draw that is in both regions, which touching balls allow, both count. So the pool has four kinds of draws.
+    The answers to a side are exchanged whole. Single draws are no units: those of one prompt resemble each other, and if prompts
+    differ, whichever side they ask for, exchanging draws rejects up to .16 of the time at .05. None under FEWEST_UNITS topics.
     """
-    rng, own, found = np.random.default_rng(seed), 0, np.zeros(resamples, dtype=int)
+    topics = list(dict.fromkeys(issue.topic for issue in issues))
+    scores = np.zeros((len(topics), 2))
     for issue in issues:
-        sizes = [
-            _inside(side, issue.regions[0]).size + refused
-            for side, refused in zip(issue.sides, issue.refused, strict=True)
-        ]
-        table = np.zeros((sum(sizes), 2), dtype=bool)  # [draw, region]; refusals lie in none
-        place = 0
-        for side, size in zip(issue.sides, sizes, strict=True):
-            held = np.stack([_inside(side, region) for region in issue.regions], axis=1)
-            table[place : place + len(held)] = held
-            place += size
-        order = rng.permuted(np.tile(np.arange(len(table)), (resamples, 1)), axis=1)
-        first = table[order[:, : sizes[0]], 0].mean(1) > COVERED
-        second = table[order[:, sizes[0] :], 1].mean(1) > COVERED
-        found += first & second
-        own += min(issue.shares) > COVERED
-    return float((1 + (found >= own).sum()) / (1 + resamples))
-
-
-def _inside(side: ArrayLike, region: Ball) -> np.ndarray:
-    return region.holds(side) if np.size(side) else np.zeros(0, dtype=bool)
+        other = replace(issue, sides=issue.sides[::-1], refused=issue.refused[::-1])
+        smaller = np.array([min(one.shares) for one in (issue, other)])
+        scores[topics.index(issue.topic)] += (smaller > COVERED) + smaller / (
+            len(issues) + 1
+        )  # all ties sum to under 1
+    return relabelling.swaps(scores, seed, resamples)
 
 
 def _mean_inside(issue: Issue, side: int) -> bool:

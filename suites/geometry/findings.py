@@ -346,6 +346,8 @@ def _width_of_set(run: SetRun, seed: int) -> Metric:
     if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         return absent(width, "off", NO_PLANE)
     asked = [(one, wordings(one.construct)) for one in run.measured if one.reason is None]
+    if not any(base for _, base in asked):
+        return absent(width, "not_applicable", "no construct has neutral wordings")
     live = [(one, base) for one, base in asked if base and one.usable(base) is None]
     if not live:
         return absent(width, "insufficient_data", "no construct has neutral wordings with enough outputs")

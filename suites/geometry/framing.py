@@ -71,11 +71,7 @@ def pss(
     detail = _detail(found, shift, samples, level) | {"baseline_variance": variance}
     if variance == 0 and shift.any():
         return Metric(formula, missing("undefined", "baseline outputs all agree", RATIO, count, detail=detail))
-    p = (
-        relabelling.signs(samples[0], seed, resamples)
-        if paired
-        else relabelling.two_samples(second, first, seed, resamples)
-    )
+    p = relabelling.of_samples(samples, seed, resamples)
     untested = () if p is not None else (relabelling.NO_P,)
     return Metric(
         formula,

@@ -17,6 +17,7 @@ CHUNK = 1 << 22  # numbers held at once
 FEWEST_PAIRS = (
     7  # whose signs reach a level near .05 (6 of 128 flips, .047); six pairs reach .031 at most, five .0625 at least
 )
+FEWEST_UNITS = 6  # whose exchanges, one-sided, reach a level near .05 (3 of 64, .047); of five, .031 at most
 NO_P = f"no p: under {FEWEST_PAIRS} pairs no flipping of signs reaches a level near .05"
 ROUNDING = 1e-9
 
@@ -63,12 +64,34 @@ def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int
     if len(differences) < FEWEST_PAIRS:
         return None
     table, n = reduced(differences), len(differences)
-    exact = 2**n <= EXACT_UP_TO
-    if exact:
-        flips = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
-    else:
-        flips = np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, n))
+    flips, exact = _flips(n, seed, resamples)
     return _share(float((table.sum(0) ** 2).sum()), ((flips @ table) ** 2).sum(-1), exact)
+
+
+def of_samples(
+    samples: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES
+) -> float | None:
+    """p that nothing moved: `signs` of one sample, of paired differences, or `two_samples` of the second against the first."""
+    if len(samples) == 1:
+        return signs(samples[0], seed, resamples)
+    return two_samples(samples[1], samples[0], seed, resamples)
+
+
+def swaps(values: Float[np.ndarray, "unit 2"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float | None:
+    """p of the sum of the first column, one-sided (larger), by exchanging the numbers of a unit; None under FEWEST_UNITS."""
+    if len(values) < FEWEST_UNITS:
+        return None
+    difference = values[:, 0] - values[:, 1]
+    flips, exact = _flips(len(values), seed, resamples)
+    above = 2 * np.abs(difference).sum()  # so that no sum is near 0, where a tie is hidden by rounding
+    return _share(float(difference.sum() + above), flips @ difference + above, exact)
+
+
+def _flips(n: int, seed: int, resamples: int) -> tuple[Float[np.ndarray, "relabelling unit"], bool]:
+    """(signs of n units, whether these are all that there are)."""
+    if 2**n <= EXACT_UP_TO:
+        return np.array(list(itertools.product((1.0, -1.0), repeat=n))), True
+    return np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, n)), False
 
 
 def means_of_draws(

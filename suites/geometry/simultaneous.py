@@ -31,6 +31,9 @@ def equivalence(changes: Float[np.ndarray, "topic quantity"], level: float, clai
     (1 - level)/claims, however many quantities it has: if one has really changed by the margin, that one must have passed alone
     (two one-sided tests, intersection-union; Schuirmann 1987, Berger 1982). Over all `claims` Bonferroni bounds the chance of any
     false one by 1 - level. So these intervals need not hold for all quantities at once, and are narrower than `intervals`.
+
+    This is exact for normal changes. At (1 - level)/claims = .05/64, a claim right at the margin is false half as often for t3,
+    but 5 and 17 times as often for changes with skewness 1 and 2 away from 0, at 24 topics (6 and 26 times at 8).
     """
     count = len(changes)
     residuals = np.stack([around_mean(one[:, None])[:, 0] for one in changes.T], axis=1)

@@ -302,27 +302,34 @@ def names_of(constructs: Sequence[Construct], axes: Sequence[str], intact: Seque
 
 
 def changes(
-    constructs: Sequence[Construct], axes: Sequence[str], swept: tuple[list[Node], list[Table], list[list[Table]]]
+    constructs: Sequence[Construct],
+    axes: Sequence[str],
+    swept: tuple[list[Node], list[Table], list[list[Table]]],
+    directed: Sequence[Table] | None = None,
 ) -> Float[np.ndarray, "topic head_quantity"]:
-    """Ablated minus intact by topic, head after head, for the quantities of `names_of`."""
+    """Ablated minus intact by topic, head after head, for the quantities of `names_of`.
+
+    `directed`: the tables that give the directions, by default the intact ones. To compare two models, give both the same ones.
+    """
     _, intact, ablated = swept
-    names, before = names_of(constructs, axes, intact), _quantities(constructs, axes, intact, intact)
+    directed = intact if directed is None else directed
+    names, before = names_of(constructs, axes, directed), _quantities(constructs, axes, directed, intact)
     found = [
         [[after[name] - own[name] for name in names] for own, after in zip(before, now, strict=True)]
-        for now in (_quantities(constructs, axes, intact, tables) for tables in ablated)
+        for now in (_quantities(constructs, axes, directed, tables) for tables in ablated)
     ]  # [head, construct, quantity]
     by_construct = np.moveaxis(np.array(found), 1, 0).reshape(len(constructs), -1)
     return simultaneous.by_topic(by_construct, [one.topic for one in constructs])
 
 
 def _quantities(
-    constructs: Sequence[Construct], axes: Sequence[str], intact: Sequence[Table], tables: Sequence[Table]
+    constructs: Sequence[Construct], axes: Sequence[str], directed: Sequence[Table], tables: Sequence[Table]
 ) -> list[dict[str, float]]:
-    """`quantities` of every construct, along the directions of the intact model."""
-    shifts = _directions(constructs, intact)
+    """`quantities` of every construct, along the directions that the tables `directed` give."""
+    shifts = _directions(constructs, directed)
     return [
         quantities(one, table, axes, _towards(one, own), shifts)
-        for one, own, table in zip(constructs, intact, tables, strict=True)
+        for one, own, table in zip(constructs, directed, tables, strict=True)
     ]
 
 

@@ -20,6 +20,7 @@ from suites.statistics.permutation import FEWEST_RESAMPLES
 NUMBER, ID, NAME = "174", "G.ds", "turns"
 FORMULA = "|o_T - o_0|; velocity: / T"
 FEWEST = 5  # repeats of a turn
+UNPAIRED, PAIRED = "repeats of turn 0 and the last relabelled", "signs of the repeats' differences flipped"
 FLOORS = 2000  # conversations drawn for the noise floor
 FLOOR = ("path_floor", "path_floor_high", "floor_mean", "floor_sd", "floor_high")
 NO_FLOOR: dict[str, object] = {**dict.fromkeys(FLOOR)}  # outputs are not random, or a single draw shows no noise
@@ -71,13 +72,8 @@ def ds(
     if fewest < FEWEST:
         reason = f"{fewest} repeats of a turn; at least {FEWEST} are needed"
         return Metric(formula, missing("insufficient_data", reason, UNIT, fewest, detail=detail))
-    moved = settled(tables[-1] - tables[0], *tables) if paired else None
-    if moved is None:
-        samples, test = [tables[0], tables[-1]], "repeats of turn 0 and the last relabelled"
-        p = relabelling.two_samples(tables[-1], tables[0], seed, resamples)
-    else:
-        samples, test = [moved], "signs of the repeats' differences flipped"
-        p = relabelling.signs(moved, seed, resamples)
+    samples = [settled(tables[-1] - tables[0], *tables)] if paired else [tables[0], tables[-1]]
+    p = relabelling.of_samples(samples, seed, resamples)
     found = displacement.between(centres[-1] - centres[0], samples, level)
     floor = NO_FLOOR if exact else _floor_of(tables, paired, repeats, seed, level)
     return Metric(
@@ -88,7 +84,7 @@ def ds(
             fewest,
             ci=None if found.low is None or found.high is None else Interval(found.low, found.high, level, METHOD),
             p_value=p,
-            test=None if p is None else test,
+            test=None if p is None else PAIRED if paired else UNPAIRED,
             assumptions=() if p is not None else (relabelling.NO_P,),
             detail=detail | {"squared": found.squared} | floor,
         ),

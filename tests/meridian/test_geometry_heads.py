@@ -65,7 +65,7 @@ def test_named_heads_come_first_and_every_effect_has_its_source(folder):
 
 def test_what_is_left_out_and_sets_that_were_not_traced_are_named_with_the_reason(folder):
     text = geometry_heads.tables(folder)[0].text
-    assert "beyond 0.1 on either side" in text
+    assert "beyond 0.1 on either side" in text and "divided by the scale of a set that fixes one" in text
     assert "Of mine, framing cook is left out: one construct does not ask it." in text
     assert "other was not traced: 7 topics; a trace takes them as its sample and needs at least 8." in text
 

@@ -366,7 +366,8 @@ def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, m
         assert found["G.ow.opinions.bicycle_lanes"]["status"] == "off"
         assert found["G.ods.opinions.bicycle_lanes"]["reason"] == "the reference is in coordinates of another kind"
         assert found["G.pis.opinions.bicycle_lanes"]["role"] == "exploratory"
-        assert records(run, tmp_path / "scale")["G.ow.opinions.bicycle_lanes"]["status"] == "ok"
+        wide = records(run, tmp_path / "scale")["G.ow.opinions.bicycle_lanes"]
+        assert (wide["status"], wide["reason"]) == ("insufficient_data", "8 prompts; at least 20 are needed")
     finally:
         server.shutdown()
         thread.join()
@@ -547,6 +548,12 @@ def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
         == "the construct has no neutral wordings"
     )
     assert found["G.pis.mine.one"]["status"] == found["G.ods.mine.one"]["status"] == "insufficient_data"
+    alone = measure.run([written(tmp_path / "alone", [bare])], Rater(lambda *_: says(5)), tmp_path / "bare", SETTINGS)
+    wide = records(alone, tmp_path / "bare")["G.ow.alone.all constructs together"]
+    assert (wide["status"], wide["reason"]) == (
+        "not_applicable",
+        "no construct has neutral wordings",
+    )  # as each construct's
     assert all({"construct", "label", "passed", "published"} <= set(one) for one in found.values())
     assert [one.name for one in geometry_figures.build(tmp_path / "out")] == [
         "published_and_estimate_mine",
