@@ -38,7 +38,9 @@ def fold(bridge: Any) -> None:
     stand_ins = {key: state[key][:0] for key in TABLES if key in state}  # centring needs these keys to be present
     for layer in range(bridge.cfg.n_layers):
         own = {key: state.pop(key) for key in list(state) if key.startswith(f"blocks.{layer}.")}
-        _fold_layer(bridge, layer, adapter.preprocess_weights(own), stand_ins)
+        device = next(iter(own.values())).device
+        beside = {key: table.to(device) for key, table in stand_ins.items()}
+        _fold_layer(bridge, layer, adapter.preprocess_weights(own), beside)
     _fold_rest(bridge, adapter.preprocess_weights(state))
     bridge._fold_layer_norms_into_batched_experts()
     adapter.postprocess_weights(bridge)
@@ -77,7 +79,7 @@ def _fold_rest(bridge: Any, state: dict[str, Tensor]) -> None:
     gain = torch.ones(table.shape[1], device=table.device)
     if folds and (weight := state.get("ln_final.weight")) is not None:
         offset = 1.0 if getattr(cfg, "rmsnorm_uses_offset", False) else 0.0
-        gain = offset + weight.float()
+        gain = offset + weight.float().to(table.device)
         if centres and bias is not None and (shift := state.get("ln_final.bias")) is not None:
             _fold_shift(table, shift, bias)
         weight.fill_(1.0 - offset)
@@ -99,8 +101,9 @@ def _fold_shift(
     table: Float[Tensor, "vocabulary d_model"], shift: Float[Tensor, " d_model"], bias: Float[Tensor, " vocabulary"]
 ) -> None:
     """Fold the final norm's bias b into that of the unembedding: b_U + W_U b."""
+    added = shift.float().to(table.device)
     for rows, own in zip(table.split(WORDS), bias.split(WORDS), strict=True):
-        own.copy_(own.float() + (rows.float() * shift.float()).sum(-1))
+        own.copy_(own.float() + (rows.float() * added).sum(-1))
     shift.zero_()
 
 

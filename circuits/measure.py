@@ -21,7 +21,7 @@ import torch
 import code_digest
 import registries
 import results_io
-from circuits import models, numerics, prompts, study, tasks
+from circuits import devices, models, numerics, prompts, study, tasks
 from circuits.circuit import Circuit
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, cross_task
@@ -136,7 +136,7 @@ class Plan:
             "stored_circuits": self._stored_circuits(number),
             **self._companions_of_files(number),
             "settings": {name: self.settings[name] for name in MEASUREMENTS[number].SETTINGS},
-            "device": models.device_of(self.model_settings),
+            "device": devices.device_of(self.model_settings),
             "torch": torch.__version__,
             "measured_by": code_digest.version_of("measurements"),
         }

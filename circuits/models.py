@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from circuits import circuit as circuit_files
-from circuits import folding, hub, narrow_weights, runnable
+from circuits import devices, folding, hub, narrow_weights, runnable
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from code_digest import code_digest
@@ -148,7 +148,13 @@ class Model:
 
     @property
     def device(self) -> torch.device:
+        """Of the embedding; layers are elsewhere if the model is spread over several devices."""
         return next(self.bridge.parameters()).device
+
+    @cached_property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Every device that holds weights, in the order of the layers."""
+        return tuple(dict.fromkeys(weight.device for weight in self.bridge.parameters()))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -180,12 +186,14 @@ class Model:
 
     @cached_property
     def projections(self) -> Mapping[str, list[Float[Tensor, "head input output"]]]:
-        """W_Q, W_K, W_V and W_O by "q", "k", "v", "o" and layer, on the model's device and in its computing dtype.
+        """W_Q, W_K, W_V and W_O by "q", "k", "v", "o" and layer, on the layer's device and in the model's computing dtype.
 
         Under grouped-query attention k and v have one entry for each key-value head.
         """
         names = {"q": "W_Q", "k": "W_K", "v": "W_V", "o": "W_O"}
-        return {kind: [w.detach() for w in getattr(self.bridge, name)] for kind, name in names.items()}
+        return {
+            kind: [getattr(block.attn, name).detach() for block in self.bridge.blocks] for kind, name in names.items()
+        }
 
     @cached_property
     def projection_biases(self) -> Mapping[str, list[Float[Tensor, "head output"] | None]]:
@@ -251,8 +259,12 @@ class Model:
 
     def logits_of(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
         """The model's own final norm, unembedding and cap of the logits, applied to any stream with one position per row."""
-        logits = self.bridge.unembed(self.bridge.ln_final(stream[:, None]))[:, 0]
+        logits = self.bridge.unembed(self.final_norm(stream[:, None]))[:, 0]
         return self.bridge.adapter.apply_output_logits_transform(logits)
+
+    def final_norm(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+        """The model's own final norm of any stream, on the device of the last layer."""
+        return self.bridge.ln_final(stream.to(self.devices[-1]))
 
     def require(self, node: Node) -> None:
         """Raises UserError if the node is outside this model."""
@@ -296,6 +308,12 @@ def load(settings: Mapping[str, Any], say: Say = lambda step: None) -> Model:
     position of a few tokens differ from those of plain Hugging Face.
     """
     identity = identify(settings)
+    spread = devices.spread_over(settings)
+    if len(spread) > 1 and (settings.get("given") is not None or identity.folder is None):
+        raise UserError(
+            f"model.device_map={settings['device_map']} spreads a model that is read from a folder, and {identity.name} is built "
+            "in memory; leave it out"
+        )
     step = _steps(identity.name, say)
     if (given := settings.get("given")) is not None:
         step("copying the model that was handed over")
@@ -325,12 +343,12 @@ def _steps(name: str, say: Say) -> Say:
 def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
     """The number of parameters in a model's files. Raises UserError if they are quantised or do not fit memory while folded."""
     assert identity.folder is not None  # a model built in memory does not get here
-    weights = sorted(identity.folder.glob("*.safetensors"))
+    weights = _weights_in(identity.folder)
     runnable.require_floating(weights, identity.name)
     parameters = runnable.parameters_in(weights)
-    runnable.require_room(
-        parameters, kept_dtype(precision_of(settings)), torch.device(device_of(settings)), identity.name
-    )
+    spread = devices.spread_over(settings)
+    for device in spread:
+        runnable.require_room(-(-parameters // len(spread)), kept_dtype(precision_of(settings)), device, identity.name)
     return parameters
 
 
@@ -346,7 +364,7 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
 
 
 def _read_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
-    dtype, device = kept_dtype(precision_of(settings)), device_of(settings)
+    dtype, device = kept_dtype(precision_of(settings)), devices.device_of(settings)
     if (given := settings.get("given")) is not None:
         return given.copied(dtype).to(device), given.tokenizer
     if identity.folder is None:
@@ -449,8 +467,8 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
         raise UserError(
             f"model folder {folder} does not exist; point model.path at one with config.json and safetensors weights"
         )
-    weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     _require_files(folder)
+    weights = _weights_in(folder)
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
             f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
@@ -472,6 +490,16 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
         folder=folder,
         revision=revision,
     )
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    """The safetensors files of a folder. UserError for a pipe or a device under such a name: its reader cannot be interrupted."""
+    found = sorted(folder.glob("*.safetensors"))
+    if other := [path for path in found if not path.is_file()]:
+        raise UserError(
+            f"{other[0]} is a folder, a pipe, a device or a link to nowhere and not a file; copy it there anew"
+        )
+    return found
 
 
 def _circuits(settings: Mapping[str, Any], folder: Path) -> dict[str, Circuit]:
@@ -558,7 +586,7 @@ def _bridge(
     Raises UnsupportedArchitectureError if TransformerLens cannot convert the model, or if the result computes another function.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    device, dtype = device_of(settings), kept_dtype(precision_of(settings))
+    spread, dtype = devices.spread_over(settings), kept_dtype(precision_of(settings))
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
 
@@ -568,12 +596,15 @@ def _bridge(
     try:
         with quiet():
             if "hf_model" in loaded:
-                loaded["hf_model"].to(device, dtype)  # the bridge does not move a model that it is given
+                loaded["hf_model"].to(spread[0], dtype)  # the bridge does not move a model that it is given
                 watched.saw(loaded["hf_model"])
             else:
                 loaded = {"model_class": watched}
             named = identity.name if identity.folder is None else str(identity.folder)
-            bridge = TransformerBridge.boot_transformers(named, device=device, dtype=dtype, tokenizer=its_own, **loaded)
+            where: dict[str, Any] = {"device": str(spread[0])}
+            if len(spread) > 1 and identity.folder is not None:
+                where = {"device_map": devices.modules_of(identity.folder, identity.n_layers, spread)}
+            bridge = TransformerBridge.boot_transformers(named, dtype=dtype, tokenizer=its_own, **where, **loaded)
         step("folding norms into weights")
         with quiet():
             stored = _values_of_biases(bridge)
@@ -700,16 +731,6 @@ def precision_of(settings: Mapping[str, Any]) -> str:
 def kept_dtype(precision: str) -> torch.dtype:
     """The dtype of stored weights for a name from `precision_of`."""
     return narrow_weights.KEPT.get(precision) or getattr(torch, precision)
-
-
-def device_of(settings: Mapping[str, Any]) -> str:
-    """The requested device, by default the GPU if there is one. Raises UserError if this machine does not have it."""
-    name = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"model.device={name} is not on this machine; use model.device=cpu") from error
-    return name
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
 
     path = folder / "config.json"
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON; copy the model's configuration there anew") from error
     kind = stored.get("model_type") if isinstance(stored, dict) else None
@@ -64,7 +64,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     _require_plain(stored, path)
     if kind not in CONFIG_MAPPING:
         raise UserError(
-            f"{path} has model_type {kind!r}, which transformers {transformers.__version__} does not know (code that comes "
+            f"{path} has model_type {_cut(kind)}, which transformers {transformers.__version__} does not know (code that comes "
             "with a model is not run); use a model of a known family"
         )
     try:
@@ -127,6 +127,14 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
             raise UserError(f"{beside} cannot be read as JSON; copy it there anew, or leave it out") from error
         if not isinstance(found, dict):
             raise UserError(f"{beside} holds no keys with values; copy it there anew, or leave it out")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs. ValueError for a key that stands there twice, of which other readers may take the first."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 def _cut(value: Any) -> str:
@@ -207,7 +215,7 @@ def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -
     word = next((word for word, index in ids.items() if index < 0 or (rows and index >= rows)), None)
     if word is not None:
         raise UserError(
-            f"the tokenizer in {folder} has the id {ids[word]} for {word!r}, and the embedding has {rows} rows; copy the "
+            f"the tokenizer in {folder} has the id {ids[word]} for {_cut(word)}, and the embedding has {rows} rows; copy the "
             "model's own tokenizer there"
         )
     if len(set(ids.values())) < len(ids):
@@ -308,7 +316,7 @@ def require_floating(weights: Iterable[Path], name: str) -> None:
                 kind, shape = file.get_slice(tensor).get_dtype(), file.get_slice(tensor).get_shape()
                 if len(shape) > 1 and kind not in FOLDED:
                     raise UserError(
-                        f"model {name} cannot be run: {QUANTISED.format(how=f'{tensor} is stored as {kind}')}"
+                        f"model {name} cannot be run: {QUANTISED.format(how=f'{_cut(tensor)} is stored as {kind}')}"
                     )
 
 

@@ -88,6 +88,10 @@ class Layer:
     def d_head(self) -> int:
         return self.output.shape[1]
 
+    @property
+    def device(self) -> torch.device:
+        return self.qkv.device
+
     def keep(self, heads: Sequence[int]) -> Layer:
         """The block with only these heads and no output bias; each head gets its own copy of its shared k and v."""
         if len(heads) == self.n_heads:
@@ -143,7 +147,7 @@ class Decoder:
     embedding_scale: Float[Tensor, ""] | None = None
     flops: FlopCount = field(default_factory=FlopCount)
     products: Products = field(default_factory=Products)  # of q, k, v and the MLPs
-    _angles: dict[int, tuple[tuple[Tensor, Tensor], ...]] = field(default_factory=dict)
+    _angles: dict[tuple[int, torch.device], tuple[tuple[Tensor, Tensor], ...]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 
     @property
@@ -232,20 +236,24 @@ class Decoder:
             return x
         if isinstance(at, slice):
             start = at.start or 0
-            cos, sin = (table[start : start + x.shape[-3], None] for table in self.angles(start + x.shape[-3], number))
+            cos, sin = (
+                table[start : start + x.shape[-3], None] for table in self.angles(start + x.shape[-3], number, x.device)
+            )
         else:
-            cos, sin = (table[at][:, :, None] for table in self.angles(int(at.max()) + 1, number))
+            cos, sin = (table[at][:, :, None] for table in self.angles(int(at.max()) + 1, number, x.device))
         turned, rest = x.split((cos.shape[-1], x.shape[-1] - cos.shape[-1]), -1)
         half = torch.cat((-turned[..., cos.shape[-1] // 2 :], turned[..., : cos.shape[-1] // 2]), -1)
         return torch.cat((turned * cos + half * sin, rest), -1)
 
-    def angles(self, length: int, number: int = 0) -> tuple[Tensor, Tensor]:
-        """cos and sin [position, rotated dimension] of a sequence of `length` tokens."""
+    def angles(self, length: int, number: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """cos and sin [position, rotated dimension] of a sequence of `length` tokens, on `device`."""
         assert self.angles_of is not None  # `rotate` does not call this without rotary angles
         with self._lock:  # this runs the model itself, which no two threads may do at once
-            if length not in self._angles:
-                self._angles[length] = self.angles_of(length)
-            return self._angles[length][number]
+            if (length, device) not in self._angles:
+                self._angles[length, device] = tuple(
+                    (cos.to(device), sin.to(device)) for cos, sin in self.angles_of(length)
+                )
+            return self._angles[length, device][number]
 
     def attend(
         self,
@@ -395,8 +403,9 @@ class Decoder:
         distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
         for layer in range(first):
+            stream = stream.to(self.layers[layer].device)
             stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
-        return stream[row]
+        return stream[row.to(stream.device)]
 
     def upper(
         self,
@@ -409,12 +418,12 @@ class Decoder:
 
         The last layer is computed only at `end`, as far as its hooks allow.
         """
-        called, end = self._sorted(hooks), on_device(end, stream.device)
-        rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
+        called, device = self._sorted(hooks), self.layers[-1].device
+        end, rows, last = on_device(end, device), torch.arange(len(stream), device=device), self.n_layers - 1
         inside = {name.removeprefix(f"blocks.{last}.") for name in called if _layer_of(name, self.n_layers) >= last}
         inside.discard("hook_resid_pre")
         for layer in range(first, self.n_layers):
-            stream = _hooked(called, f"blocks.{layer}.hook_resid_pre", stream)
+            stream = _hooked(called, f"blocks.{layer}.hook_resid_pre", stream.to(self.layers[layer].device))
             if layer == last and not inside:
                 return self._last_block(stream, end)
             if layer == last and inside <= BEFORE_OUTPUT:
@@ -482,7 +491,7 @@ class Decoder:
 
     def logits(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... vocabulary"]:
         """All logits of a final stream, in float32 at least."""
-        normed, bias = precise(self.norm(stream)), precise(self.unembedding_bias)
+        normed, bias = precise(self.norm(stream.to(self.unembedding.device))), precise(self.unembedding_bias)
         if self.unembedding.element_size() < 4:  # by blocks of the vocabulary: all at once takes twice its memory
             found = functional.linear(normed, narrow(self.unembedding), bias)
         else:

@@ -41,11 +41,10 @@ class DisplacedLayer:
         tokens: Int[Tensor, "prompt position"],
         end: Int[Tensor, " prompt"],
     ) -> None:
-        self.decoder, self.layer, self.end = decoder, layer, end.to(stream.device)
-        length = int(end.max()) + 1
-        stream, tokens = stream[:, :length], tokens[:, :length].to(stream.device)
+        weights, length = decoder.layers[layer], int(end.max()) + 1
+        self.decoder, self.layer, self.end = decoder, layer, end.to(weights.device)
+        stream, tokens = stream[:, :length].to(weights.device), tokens[:, :length].to(weights.device)
         self.numbers, place = prefixes.number(tokens, self.end)
-        weights = decoder.layers[layer]
         with torch.no_grad():
             normed = decoder.norm(stream)
             q, k, v = decoder.projected(weights, normed)
@@ -60,13 +59,18 @@ class DisplacedLayer:
         self, change: Change, rows: Int[Tensor, "chain row"], heads: Int[Tensor, " chain"]
     ) -> Float[Tensor, "prompt d_model"]:
         """The final stream at the end of each chain's prompts `rows`, with its head's weights displaced by `change`."""
-        decoder, seen = self.decoder, Prefixes.of(self.numbers[rows], self.end[rows])
+        decoder, device = self.decoder, self.end.device
+        change = {name: matrix.to(device) for name, matrix in change.items()}
+        rows, heads = rows.to(device), heads.to(device)
+        seen = Prefixes.of(self.numbers[rows], self.end[rows])
         stream = self._written[seen.prefix] + self._difference(change, seen, heads)
         if self.layer == decoder.n_layers - 1:
             stream = seen.last(stream)
         if not decoder.parallel:
             stream = stream + decoder.mlp(decoder.layers[self.layer], stream)
         for layer in range(self.layer + 1, decoder.n_layers):
+            if decoder.layers[layer].device != stream.device:
+                stream, seen = stream.to(decoder.layers[layer].device), seen.to(decoder.layers[layer].device)
             stream = (
                 self._block(layer, stream, seen) if layer < decoder.n_layers - 1 else self._last_block(stream, seen)
             )

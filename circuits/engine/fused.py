@@ -171,6 +171,7 @@ class FusedEngine(LensEngine):
             "products_because": products.why,
             "attention": _attention_of(self.model, choices),
             "random": philox.GENERATOR,
+            **self._spread(),
         }
 
     def implementations(self) -> dict[str, dict[str, str]]:

@@ -454,10 +454,12 @@ class GradientEngine:
                 upstream = _pull_back(self._norm(group.layer), stream, upstream)
             for stage in stages:
                 written = kept_between.written(stage, lambda stage=stage: self._written(stage, change[stage.hook]))
+                written = written.to(stream.device)
                 if few_writers:
                     written = _push_forward(self._norm(group.layer), stream, written)
                 terms = "reader prompt position d, writer prompt position d -> prompt reader writer"
-                scores[:, group.rows, stage.columns] += run.weight * einsum(upstream, written, terms)
+                found = run.weight * einsum(upstream, written, terms)
+                scores[:, group.rows, stage.columns] += found.to(scores.device)
 
     def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[PathPoint]:
         """The runs whose gradients a method takes, each with the writers it scores."""
@@ -655,7 +657,8 @@ def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool 
 
 def _dots(change: Values, gradient: Values) -> Float[Tensor, "prompt node"]:
     """Sum over positions and components of change times gradient; nodes are ordered by hook, then head."""
-    return torch.cat([(values * gradient[name]).sum((1, 3)) for name, values in change.items()], 1)
+    home = next(iter(change.values())).device
+    return torch.cat([(values * gradient[name]).sum((1, 3)).to(home) for name, values in change.items()], 1)
 
 
 def _pull_back(

@@ -27,12 +27,12 @@ class ArraySpan(NamedTuple):
 
 
 class Indices:
-    """Arrays of whole numbers: `add` them all, `send` them once, then read them as tensors on the device."""
+    """Arrays of whole numbers: `add` them all, `send` them to a device, then read them as tensors there."""
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
         self._length = 0
-        self._long = self._short = torch.empty(0, dtype=torch.int64)
+        self._sent: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def add(self, numbers: np.ndarray) -> ArraySpan:
         place = ArraySpan(self._length, numbers.shape)
@@ -42,10 +42,12 @@ class Indices:
         return place
 
     def send(self, device: torch.device) -> None:
-        numbers = np.concatenate(self._parts) if self._parts else np.zeros(0, np.int64)
-        self._long = on_device(torch.from_numpy(numbers), device)
-        self._short = self._long.to(torch.int32)
-        self._parts.clear()
+        """Read from `device` from now on; the numbers are copied there once."""
+        if device not in self._sent:
+            self._parts = [np.concatenate(self._parts)] if self._parts else [np.zeros(0, np.int64)]
+            long = on_device(torch.from_numpy(self._parts[0]), device)
+            self._sent[device] = long, long.to(torch.int32)
+        self._long, self._short = self._sent[device]
 
     def long(self, place: ArraySpan) -> Int[Tensor, ...]:
         """As int64, for torch's indexing."""

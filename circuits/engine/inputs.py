@@ -55,15 +55,17 @@ class Inputs:
         return (kind, layer) in self._numbers
 
     def table(self, kind: Kind, layer: int) -> Float[Tensor, "source prompt position ..."]:
-        """The replacement activations of each recipe of the tries at a site; embeddings as they enter the stream."""
+        """The replacement activations of each recipe of the tries at a site, on its layer's device; embeddings as they enter the
+        stream."""
         key = (kind, layer)
         if key not in self._tables:
             name = hook_name(Node(kind, layer))
+            device = self.decoder.layers[layer].device
             values = [self.sources.get(name, recipe)[:, : self.length] for recipe in self._numbers[key]]
             if len({value.device for value in values}) > 1:
-                values = [on_device(value, self.device) for value in values]
+                values = [on_device(value, device) for value in values]
             stacked = torch.stack(values) if len(values) > 1 else values[0][None]
-            table = on_device(stacked.to(self.decoder.dtype), self.device).contiguous()
+            table = on_device(stacked.to(self.decoder.dtype), device).contiguous()
             self._tables[key] = self.decoder.place(table) if kind == "embedding" else table
         return self._tables[key]
 
@@ -102,7 +104,8 @@ class Inputs:
     def past(self, base: Base, layer: int, first: int) -> KeysValues:
         """Keys and values of the base run before position `first`."""
         if not first:
-            empty = self.decoder.embedding.new_empty(len(self.batch), self.decoder.n_groups, 0, self.decoder.d_head)
+            weights = self.decoder.layers[layer]
+            empty = weights.qkv.new_empty(len(self.batch), self.decoder.n_groups, 0, self.decoder.d_head)
             return empty, empty
         if base not in self._past:
             self._past[base] = self._run(base)
@@ -114,6 +117,7 @@ class Inputs:
         decoder, kept = self.decoder, []
         stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
         for weights in decoder.layers:
+            stream = stream.to(weights.device)
             q, k, v = decoder.projected(weights, decoder.norm(stream))
             q, k = (decoder.rotate(x, number=weights.table) for x in (q, k))
             kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))

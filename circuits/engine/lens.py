@@ -75,7 +75,7 @@ class LensEngine:
     ) -> None:
         self.model = model
         self.shape = DecoderSizes.of(model)
-        self.room = memory.room(model.device, memory_mib, memory_share)
+        self.room = min(memory.room(device, memory_mib, memory_share) for device in model.devices)
         self.rows_per_forward = rows_per_forward
         self.row_allowance = Allowance(rows_per_forward)
         self.prompts_per_batch = prompts_per_batch
@@ -93,7 +93,11 @@ class LensEngine:
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why, as JSON data."""
-        return {"backend": "lens", "why": self.why, "kernels": {}, "random": philox.GENERATOR}
+        return {"backend": "lens", "why": self.why, "kernels": {}, "random": philox.GENERATOR, **self._spread()}
+
+    def _spread(self) -> dict[str, list[str]]:
+        """The devices of a model that is on several, for `describe`."""
+        return {"devices": list(map(str, self.model.devices))} if len(self.model.devices) > 1 else {}
 
     # --- what callers use ------------------------------------------------------------------------------------------
 
@@ -275,7 +279,7 @@ class LensEngine:
                 for name, heads in _by_hook(intervention.nodes).items():
                     edits.setdefault(name, []).append((place, intervention, heads))
         replacements = {
-            (name, intervention.recipe): sources.get(name, intervention.recipe).to(self.model.device)
+            (name, intervention.recipe): sources.get(name, intervention.recipe)
             for name, sites in edits.items()
             for _, intervention, _ in sites
         }
@@ -288,7 +292,7 @@ class LensEngine:
             tensor = tensor.clone()
             for place, intervention, heads in edits[name]:
                 rows = tensor[place * size : (place + 1) * size]
-                source = replacements[name, intervention.recipe].to(rows.dtype)
+                source = replacements[name, intervention.recipe].to(rows)
                 put_in_place(rows, source, intervention.positions, heads, batch)
             return tensor
 
@@ -440,10 +444,9 @@ def hooked_logits(
     The unembedding reads only the ends: with a vocabulary of 50,000, logits of all positions would take gigabytes. Hooks are
     attached to the model's own modules, so threads take turns; otherwise a thread's hooks would act on another's tokens.
     """
-    rows, end = torch.arange(len(end), device=model.device), end.to(model.device)
 
     def keep_ends(stream: Tensor, hook: object) -> Tensor:
-        return stream[rows, end][:, None]
+        return stream[torch.arange(len(end), device=stream.device), end.to(stream.device)][:, None]
 
     hooks = [*hooks, ("unembed.hook_in", keep_ends)]  # last, so that the others see every position
     with hooks_attached:

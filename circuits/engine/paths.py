@@ -162,7 +162,7 @@ class Rewiring:
         for number, variant in enumerate(self.variants):
             for index, replacement in enumerate(self.plans[number].replacements):
                 if _is_intact(replacement, variant):
-                    current = self.sources.run_on(replacement.hook, variant.base).to(self.model.device)
+                    current = self.sources.run_on(replacement.hook, variant.base)
                     self._room(number, current)[index] = self._change(replacement, current)
 
     def _list_actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
@@ -218,13 +218,15 @@ class Rewiring:
         writer, heads = replacement.writers[0], [writer.index for writer in replacement.writers]
         if writer.kind != "head":
             return source.to(current) - current
-        change = source[:, :, heads].to(current) - current[:, :, heads]
         weights = self.model.projections["o"][writer.layer][heads]
+        current = current.to(weights.device)
+        change = source[:, :, heads].to(current) - current[:, :, heads]
         return einsum(change, weights, "prompt p head dh, head dh d -> prompt p d")
 
     def _project(self, stream: Tensor, layer: int) -> Tensor:
         """Queries, keys and values of this layer's rewired readers, each from its own input."""
-        for variant, own in enumerate(self._by_variant(stream)):
+        here = stream.to(self.model.projections["q"][layer].device)
+        for variant, own in enumerate(self._by_variant(here)):
             groups = self.plans[variant].inputs.get((layer, "attention"), {})
             for rows in self._slices(len(groups)):
                 inputs = self._inputs(own, variant, list(groups), rows)
@@ -261,7 +263,7 @@ class Rewiring:
         self, stream: Float[Tensor, "prompt position d_model"], variant: int, seen: list[tuple[int, ...]], rows: slice
     ) -> Float[Tensor, "group row position d_model"]:
         """The input of each group of readers on some rows; `seen` are the replacements that each group sees."""
-        changes = self._room(variant, stream)[: 1 + max(map(max, seen)), rows]
+        changes = self._room(variant, stream)[: 1 + max(map(max, seen)), rows].to(stream.device)
         mask = changes.new_zeros(len(seen), len(changes))
         for group, indices in enumerate(seen):
             mask[group, list(indices)] = 1
@@ -325,7 +327,7 @@ def _wiring(
     """(what is compared, value by path interventions, value in the model) for one layer."""
     names = _observed(model, layer)
     block, following = f"blocks.{layer}", names[-1]
-    kept = {name: tensor.to(model.device) for name, tensor in run(names).items()}
+    kept = {name: tensor.to(model.projections["o"][layer].device) for name, tensor in run(names).items()}
     stream, attention = kept[f"{block}.hook_resid_pre"], kept[f"{block}.hook_attn_out"]
     normed = model.bridge.blocks[layer].ln1(stream)
     for kind in PROJECTIONS:

@@ -6,7 +6,7 @@ MLPs) runs once for each distinct prefix; attention runs on whole prompts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -67,6 +67,12 @@ class Prefixes:
         place[chain[is_new], node[is_new]] = order[is_new]
         at_end = of_token.unflatten(1, (-1, length)).gather(2, end[..., None])[..., 0]
         return cls(numbers.flatten(1).gather(1, place), of_token, place, at_end, end.flatten(), length)
+
+    def to(self, device: torch.device) -> Prefixes:
+        """The same prefixes on `device`."""
+        return replace(
+            self, **{name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        )
 
     @property
     def before_end(self) -> Bool[Tensor, "prompt position"]:

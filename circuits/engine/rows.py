@@ -47,13 +47,18 @@ class Rows:
         sizes = Sizes(self.n, decoder.n_heads, length, self.first, engine.tokens_per_block, engine.smallest_product)
         self.schedule = Schedule(self.trie, decoder.n_layers, sizes, self.inputs.where, self.inputs.number)
         self.indices = self.schedule.indices
-        self.indices.send(self.inputs.device)
         embedded = self.decoder.embed(self.inputs.tokens(self.base))
         stream = self.decoder.place(embedded)[None, :, self.first :]
-        for layer in range(self.decoder.n_layers):
+        for layer, weights in enumerate(self.decoder.layers):
+            stream = self._moved(stream, weights.device)
             stream = self._enter(layer, stream)  # in two steps, so that no third copy is held
             stream = self._layer(layer, stream)
-        return self._score_last_position(stream[:, :, 0], probabilities)
+        return self._score_last_position(self._moved(stream[:, :, 0], decoder.unembedding.device), probabilities)
+
+    def _moved(self, stream: Tensor, device: torch.device) -> Tensor:
+        """A stream on the device of the weights that read it next, where the indices are read from then on."""
+        self.indices.send(device)
+        return stream.to(device)
 
     # --- one layer -------------------------------------------------------------------------------------------------
 
@@ -147,13 +152,13 @@ class Rows:
 
     def _alike(self, layer: int, edit: Edit, past: KeysValues, start: int) -> _Alike:
         """The shared edit of some states. Replaced heads are not computed, because their output is the same in all states."""
-        weights, device = self.decoder.layers[layer], self.inputs.device
+        weights = self.decoder.layers[layer]
         if not edit:
             return _Alike(weights, past, None)
         constant = weights.output_bias
         assert constant is not None  # every layer has an output bias, if need be of zeros
         for kind, (recipe, heads, _) in edit:
-            chosen = on_device(torch.tensor(heads), device)
+            chosen = on_device(torch.tensor(heads), weights.device)
             source = self.inputs.table(kind, layer)[self.inputs.number(kind, layer, recipe), :, start:]
             writers = replace(weights, output=weights.output.index_select(0, chosen), output_bias=None)
             constant = constant + self.decoder.project(writers, source.index_select(2, chosen))
@@ -161,7 +166,7 @@ class Rows:
         kept = [head for head in range(weights.n_heads) if head not in replaced]
         if not kept:
             return _Alike(None, past, constant)
-        groups = on_device(torch.tensor([weights.group[head] for head in kept]), device)
+        groups = on_device(torch.tensor([weights.group[head] for head in kept]), weights.device)
         return _Alike(weights.keep(kept), (past[0].index_select(1, groups), past[1].index_select(1, groups)), constant)
 
     def _attended_alike(
@@ -290,14 +295,16 @@ class Rows:
         shifts = self.schedule.shifts
         if shifts is None:
             return stream
-        every = torch.cat([self._of_group(group) for group in shifts.groups])
+        every = torch.cat([self._of_group(group).to(stream.device) for group in shifts.groups])
+        self.indices.send(stream.device)
         stream = stream.index_select(0, self.indices.long(shifts.parent))
         for children, numbers in shifts.rounds:  # each child once per round, so that no two threads add at one place
             stream.index_add_(0, self.indices.long(children), every.index_select(0, self.indices.long(numbers)))
         return stream
 
     def _of_group(self, group: ShiftGroup) -> Float[Tensor, "shift prompt d_model"]:
-        """The vector that each shift by writers of one kind and layer adds to the stream."""
+        """The vector that each shift by writers of one kind and layer adds to the stream, on the layer's device."""
+        self.indices.send(self.decoder.layers[group.layer].device)
         at_end = self.inputs.table(group.kind, group.layer)[:, :, -1]
         held, shown = self.indices.long(group.held), self.indices.long(group.shown)
         if group.heads is None:

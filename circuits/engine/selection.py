@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from circuits.circuit import Node
+from circuits.devices import devices_of
 from circuits.engine import memory, products
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
-from circuits.engine.sharded import ShardedEngine, devices_of
+from circuits.engine.sharded import ShardedEngine
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
@@ -51,7 +53,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     """The engine that a name or the `engine` section of the configuration asks for; parity is tested on `prompts`.
 
     Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, memory_share, tokens_per_block, kernels, products with
-    products_tolerance, devices (see `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as
+    products_tolerance, devices (see `circuits.devices`), and tolerance (by dtype: the largest error of a logit difference, as
     a share of the largest logit difference). Raises UserError for another name, for settings that are no amount, for kernels or
     products that are unknown or not available on the device, and for several devices with engine=lens.
 
@@ -76,14 +78,9 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         raise UserError(
             f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
         )
-    devices = devices_of(settings.get("devices"), model.device)
+    devices = _devices_of(settings, model)
     lens = LensEngine(model, reference, rows, **room)
     if name == "lens":
-        if len(devices) > 1:
-            raise UserError(
-                f"engine.devices={settings['devices']} shares out sweeps of the fused backend; use engine=fused, or "
-                "engine.devices=null"
-            )
         return lens
     _require_cuda(settings, model)
     dtype, kernels = str(model.dtype).removeprefix("torch."), settings["kernels"]
@@ -105,6 +102,24 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         lens.why = str(reason)
         return lens
     return fused
+
+
+def _devices_of(settings: Mapping[str, Any], model: Model) -> tuple[torch.device, ...]:
+    """The devices that hold copies of the model. UserError if there cannot be several."""
+    asked = settings.get("devices")
+    devices = devices_of(asked, model.device)
+    if len(devices) == 1:
+        return devices
+    if settings["name"] == "lens":
+        raise UserError(
+            f"engine.devices={asked} shares out sweeps of the fused backend; use engine=fused, or engine.devices=null"
+        )
+    if len(model.devices) > 1:
+        spread = ", ".join(map(str, model.devices))
+        raise UserError(
+            f"engine.devices={asked} copies a model and model.device_map spreads one over {spread}; use engine.devices=null"
+        )
+    return devices
 
 
 def _require_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:

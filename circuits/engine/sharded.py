@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from circuits import models
 from circuits.engine import trie
 from circuits.engine.decoder import Decoder, Layer
 from circuits.engine.fused import FusedEngine, operations_on
@@ -25,7 +24,6 @@ from circuits.engine.sources import Activations, ReferenceActivations
 from circuits.interventions import Base, Effects, Sweep
 from circuits.models import Model
 from circuits.prompts import PromptSet
-from results_io import UserError
 
 Part = TypeVar("Part", Decoder, Layer)
 
@@ -129,30 +127,6 @@ class ShardedEngine(FusedEngine):
         on_nodes = [number for number, rows in enumerate(apart) if not rows]
         first, *others = (list(map(int, part)) for part in np.array_split(on_nodes, 1 + len(self.replicas)))
         return [sorted([*first, *(number for number, rows in enumerate(apart) if rows)]), *others]
-
-
-def devices_of(asked: object, own: torch.device) -> tuple[torch.device, ...]:
-    """The devices that engine.devices asks for, the model's `own` first: `asked` is their number, their names, or null for one.
-
-    A device that is named several times holds several replicas. Raises UserError for anything else, and for devices that this
-    machine lacks.
-    """
-    if asked is None:
-        return (own,)
-    if isinstance(asked, int) and not isinstance(asked, bool):
-        there = torch.cuda.device_count() if own.type == "cuda" else None
-        if asked < 1 or (there is not None and asked > there):
-            known = (
-                "of which there are as many as copies fit the memory" if there is None else f"of which {there} are here"
-            )
-            raise UserError(
-                f"engine.devices={asked} is no number of {own.type} devices, {known}; use 1 or more of them"
-            )
-        start = own.index or 0
-        return tuple(torch.device(own.type, (start + n) % there) if there else own for n in range(asked))
-    if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
-        raise UserError(f"engine.devices={asked} is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]")
-    return (own, *(torch.device(models.device_of({"device": str(name)})) for name in asked[1:]))
 
 
 def _replica(fused: FusedEngine, device: torch.device, sharing: int) -> FusedEngine:

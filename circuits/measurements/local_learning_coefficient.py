@@ -230,7 +230,7 @@ class LayerLosses:
         """-log P(answers) of each chain's prompts `rows` with its head displaced, in nats."""
         logits = self._upper.logits(self.matrices(displacement), rows, heads)
         self._progress.advance(PASSES * rows.numel())
-        return answer_loss(logits, self.prompts.answers[rows.flatten().cpu()]).reshape(rows.shape)
+        return answer_loss(logits, self.prompts.answers[rows.flatten().cpu()]).reshape(rows.shape).to(rows.device)
 
     def matrices(self, displacement: Float[Tensor, "chain parameter"]) -> dict[str, Float[Tensor, "chain from to"]]:
         """The change of each matrix of the head, in the weights' own units."""
@@ -267,7 +267,7 @@ class FusedLayers:
 
     def __init__(self, study: Study, prompts: PromptSet, layer: int, weights: Decoder) -> None:
         name = f"blocks.{layer}.hook_resid_pre"
-        start = study.engine.activations(prompts, "clean", (name,))[name].to(study.model.device)
+        start = study.engine.activations(prompts, "clean", (name,))[name]
         self._decoder = weights
         self._displaced = DisplacedLayer(weights, layer, start, prompts.clean, prompts.end)
 
@@ -291,14 +291,16 @@ class ReplayedLayers:
                 "activations (02, 03, 26)"
             )
         stored = study.engine.activations(prompts, "clean", names)
-        self._start, self._input = (stored[name].to(self.model.device) for name in names)
+        self._device = model.projections["q"][layer].device
+        self._start, self._input = (stored[name].to(self._device) for name in names)
         self._upper = UpperLayers(self.model, layer, prompts.clean[:1])
 
     def logits(
         self, change: Change, rows: Int[Tensor, "chain row"], heads: Int[Tensor, " chain"]
     ) -> Float[Tensor, "prompt vocabulary"]:
         """At the last position of each chain's prompts `rows`, with `change` added to its head's matrices."""
-        flat = rows.flatten()
+        rows, heads = rows.to(self._device), heads.to(self._device)
+        change, flat = {name: matrix.to(self._device) for name, matrix in change.items()}, rows.flatten()
         hooks = _displace(self.model, change, self._input[rows], heads)
         with self.model.bridge.hooks(fwd_hooks=[(f"blocks.{self.layer}.{name}", hook) for name, hook in hooks.items()]):
             return self._upper(self._start[flat], self.prompts.end[flat.cpu()])
@@ -316,7 +318,7 @@ def _displace(
     """
     n_rows = inputs.shape[1]
     head = heads.repeat_interleave(n_rows)
-    group = head // (model.n_heads // model.bridge.W_K.shape[1])
+    group = head // (model.n_heads // len(model.projections["k"][0]))
     row = torch.arange(len(head), device=head.device)
     kept: dict[str, Tensor] = {}
 

@@ -147,7 +147,7 @@ def _stream_names(study: Study) -> tuple[str, ...]:
 
 def lens_logits(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:
     """The model's own final norm and unembedding, applied to any residual stream."""
-    return study.model.logits_of(residual.to(study.model.device)).float().cpu()
+    return study.model.logits_of(residual).float().cpu()
 
 
 def emergence(rank: np.ndarray) -> list[int | None]:

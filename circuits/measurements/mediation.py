@@ -109,7 +109,7 @@ def _logit_difference_of(
     study: Study, stream: Float[Tensor, "prompt head d_model"], direction: Float[Tensor, "prompt d_model"]
 ) -> Float[Tensor, "prompt head"]:
     """Logit difference of a stream at the last position, without the unembedding's bias."""
-    normed = study.model.bridge.ln_final(stream.to(study.model.device)).to(direction)
+    normed = study.model.final_norm(stream).to(direction)
     return einsum(normed, direction, "prompt head d, prompt d -> prompt head")
 
 

@@ -20,7 +20,7 @@ import torch
 import code_digest
 import results_io
 from calibrations import calibrate
-from circuits import discovery, models
+from circuits import devices, discovery
 from meridian import generated_parts, in_process
 from meridian.experiments import processes
 from meridian.experiments.validation.page import PAGE
@@ -50,7 +50,7 @@ def run(context: RunContext) -> None:
     config, folder = context.settings["experiment"], context.experiment_folder("natural_circuits")
     asked, device = claims(config), context.settings["model"].get("device")
     own = [f"model={config['model']}", *([f"model.device={device}"] if device else []), *config["settings"]]
-    workers = None if models.device_of(context.settings["model"]) == "cpu" else 1
+    workers = None if devices.device_of(context.settings["model"]) == "cpu" else 1
     rows: dict[str, list[dict[str, Any]]] = {}
     with context.reporter.bar("tasks certified") as bar:
         bar.expect(len(config["tasks"]))

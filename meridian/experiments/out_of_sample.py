@@ -26,7 +26,7 @@ from calibrations import calibrate, certificate
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Release, Rules
-from circuits import measure, models, planted, tasks
+from circuits import devices, measure, models, planted, tasks
 from circuits.circuit import Circuit
 from circuits.models import Model
 from circuits.prompts import sizes_of
@@ -131,7 +131,7 @@ def run(context: RunContext) -> None:
     settings, folder = context.settings["experiment"], context.experiment_folder("out_of_sample")
     config = {**context.settings, "experiment": laid_over(settings)}
     declared = [one.declaration for one in constructions(settings)]
-    workers = None if models.device_of(config["model"]) == "cpu" else 1
+    workers = None if devices.device_of(config["model"]) == "cpu" else 1
     rows: dict[str, dict[str, Any]] = {}
     with context.reporter.bar("claims judged") as bar:
         bar.expect(len(declared))

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from circuits.circuit import head
-from circuits.edges import Edge, Reader
+from circuits.devices import devices_of
 from circuits.engine import FusedEngine, LensEngine, choose
-from circuits.engine.sharded import ShardedEngine, devices_of
+from circuits.engine.sharded import ShardedEngine
 from circuits.engine.sources import Sources
-from circuits.interventions import Recipe, Sweep, Variant, ablate, noise, patch_paths
+from circuits.interventions import Recipe
 from results_io import UserError
 from tests.circuits import toy
 
@@ -34,21 +33,9 @@ def engines(load, reference):
     return cache(make)
 
 
-def sweep_of(model) -> Sweep:
-    """Of every recipe, on nodes, on paths with rows of their own, and on paths that end in the logits."""
-    heads = model.heads
-    recipes = (Recipe("zero"), Recipe("mean"), Recipe("resample"), Recipe("noise", additive=True, scale=3.0))
-    made = [ablate([node], recipe, f"{node} {recipe}") for node in heads[:5] for recipe in recipes]
-    made += [noise([node], f"patch {node}", ("s2",)) for node in heads[4:8]]
-    patch = Recipe("patch", source="corrupted")
-    made.append(patch_paths([Edge(head(0, 1), Reader("q", 1, 0))], patch, "to a query"))
-    made.append(patch_paths([Edge(head(0, 1), Reader("logits", model.n_layers))], patch, "to the logits"))
-    return Sweep((Variant("clean"), Variant("corrupted", base="corrupted"), *made), probabilities=True)
-
-
 @pytest.fixture(scope="module")
 def sweep(load):
-    return sweep_of(load("gpt2"))
+    return toy.sweep_of(load("gpt2"))
 
 
 @pytest.mark.sampled(6)
@@ -58,7 +45,7 @@ def sweep(load):
 def test_the_numbers_are_those_of_one_device(architecture, n, engines, scored) -> None:
     """Forty are more than there are variants, so that some have nothing to do."""
     alone, together = engines(architecture, n)
-    sweep = sweep_of(alone.model)
+    sweep = toy.sweep_of(alone.model)
     counted: list[int] = []
     found, expected = together.run(sweep, scored, counted.append), alone.run(sweep, scored)
     for field in ("logit_diff", "answer_probability", "foil_probability"):

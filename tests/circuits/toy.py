@@ -35,7 +35,9 @@ from transformers import (
 
 from circuits import models
 from circuits.circuit import Circuit, Role, head
+from circuits.edges import Edge, Reader
 from circuits.embedded.tokenizer import build_tokenizer
+from circuits.interventions import Recipe, Sweep, Variant, ablate, noise, patch_paths
 from circuits.measurements.ablation_battery import METHODS, SUBSETS
 from circuits.models import Model
 from circuits.study import Study
@@ -219,7 +221,7 @@ def save(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
-def load(folder: Path, dtype: str = "float32") -> Model:
+def load(folder: Path, dtype: str = "float32", device_map: list[str] | None = None) -> Model:
     """The model in a bridge, with the pocket's tokenizer whatever its architecture.
 
     Transformers would load the folder of a Qwen2 with Qwen2's own pre-tokenizer.
@@ -229,7 +231,8 @@ def load(folder: Path, dtype: str = "float32") -> Model:
         "kind": "local",
         "path": str(folder),
         "dtype": dtype,
-        "device": "cpu",
+        "device": None if device_map else "cpu",
+        "device_map": device_map,
     }
     return replace(models.load(settings), tokenizer=build_tokenizer())
 
@@ -245,3 +248,15 @@ def lowest_hash(study: Study, size: int, split: str = "evaluation") -> list[int]
     """The rows that a measurement on `size` prompts of a split has to use: those whose ids come first."""
     rows = [row for row, name in enumerate(study.prompts.splits) if name == split]
     return sorted(rows, key=lambda row: study.prompts.ids[row])[:size]
+
+
+def sweep_of(model: Model) -> Sweep:
+    """Of every recipe, on nodes, on paths with rows of their own, and on paths that end in the logits."""
+    heads = model.heads
+    recipes = (Recipe("zero"), Recipe("mean"), Recipe("resample"), Recipe("noise", additive=True, scale=3.0))
+    made = [ablate([node], recipe, f"{node} {recipe}") for node in heads[:5] for recipe in recipes]
+    made += [noise([node], f"patch {node}", ("s2",)) for node in heads[4:8]]
+    patch = Recipe("patch", source="corrupted")
+    made.append(patch_paths([Edge(head(0, 1), Reader("q", 1, 0))], patch, "to a query"))
+    made.append(patch_paths([Edge(head(0, 1), Reader("logits", model.n_layers))], patch, "to the logits"))
+    return Sweep((Variant("clean"), Variant("corrupted", base="corrupted"), *made), probabilities=True)

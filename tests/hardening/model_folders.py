@@ -178,4 +178,14 @@ WRONG: dict[str, Change] = {
     "a share in words": key(CONFIG, "attn_pdrop", "half"),
     "config a folder": lambda folder: ((folder / CONFIG).unlink(), (folder / CONFIG).mkdir()),
     "weights a dangling link": lambda folder: ((folder / WEIGHTS).unlink(), (folder / WEIGHTS).symlink_to("nowhere")),
+    "heads twice": text(CONFIG, (POCKET / CONFIG).read_text().replace("{", '{"n_head": 4, ', 1)),
+    "more weights a pipe": lambda folder: os.mkfifo(folder / "more.safetensors"),
+    "more weights a device": lambda folder: (folder / "more.safetensors").symlink_to("/dev/null"),
+    "a type of 5,000 letters": key(CONFIG, "model_type", "x" * 5000),
+    "a word of 5,000 letters": text(
+        TOKENIZER, (POCKET / TOKENIZER).read_text().replace('"vocab": {', '"vocab": {"' + "a" * 5000 + '": 9999, ', 1)
+    ),
+    "a tensor of 5,000 letters": weights(
+        lambda tensors: tensors.update({"a" * 5000 + ".weight": np.ones((3, 3), np.int8)})
+    ),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from circuits import models
+from circuits import devices
 from meridian.experiments import processes
 from meridian.experiments.validation import pools
 from meridian.experiments.validation.pools import ClaimPool
@@ -20,7 +20,7 @@ def measured(groups: Sequence[ClaimPool], config: Mapping[str, Any], folder: Pat
 
     A GPU runs one model at a time.
     """
-    workers = None if models.device_of(config["model"]) == "cpu" else 1
+    workers = None if devices.device_of(config["model"]) == "cpu" else 1
     tasks = [(_on_one_thread, pools.planted_pools, group, config, folder) for group in groups]
     random = (_on_one_thread, pools.random_pools, config, folder)
     for _, made in processes.results([*tasks[:1], random, *tasks[1:]], workers):

@@ -1,0 +1,253 @@
+"""A model whose layers are on two devices gives the numbers of one device, and no operation meets tensors of both.
+
+The devices are logical (`logical_devices`), as this machine may have one. Loading, folding and hooks are those of a real run:
+transformers and accelerate place the weights by `model.device_map`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import results_io
+from circuits import devices, models, tasks
+from circuits import study as studies
+from circuits.devices import blocks_of, modules_of, spread_over
+from circuits.engine import LensEngine, choose, decoder
+from circuits.engine.gradients import GradientEngine, Method
+from circuits.measurements import MEASUREMENTS
+from circuits.measurements import local_learning_coefficient as llc
+from circuits.models import Model
+from circuits.study import Study
+from results_io import UserError
+from tests import commandline
+from tests.circuits import families, toy
+from tests.circuits.logical_devices import KIND, LogicalDevices
+
+NAMES = [f"{KIND}:0", f"{KIND}:1"]
+TWO = tuple(map(torch.device, NAMES))
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": None, "dtype": "float32"}
+
+
+@pytest.fixture
+def two_devices() -> Iterator[LogicalDevices]:
+    with LogicalDevices() as mode:
+        yield mode
+
+
+@pytest.fixture(scope="module")
+def spread(folder) -> Callable[[str], Model]:
+    """spread(architecture): the random model on two devices; to be called under `two_devices`."""
+    return cache(lambda architecture: toy.load(folder(architecture), device_map=NAMES))
+
+
+def study_of(model: Model, engine: str) -> Study:
+    return studies.prepare(model, tasks.get("ioi"), toy.SIZES, 0, {**toy.ENGINE, "name": engine})
+
+
+def differ(found: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference over the largest value."""
+    return float(np.nanmax(np.abs(found - expected)) / np.nanmax(np.abs(expected)))
+
+
+# --- the check itself ------------------------------------------------------------------------------------------------
+
+
+def test_tensors_of_two_devices_do_not_meet(two_devices) -> None:
+    first, second = (torch.arange(3.0, device=device) for device in TWO)
+    assert (first.device, second.device, (first + 1).cpu().tolist()) == (*TWO, [1.0, 2.0, 3.0])
+    for wrong in (lambda: first + second, lambda: first[torch.tensor([0])] @ second[:1], lambda: first + torch.ones(3)):
+        with pytest.raises(RuntimeError, match="got tensors on"):
+            wrong()
+    before = two_devices.moves
+    moved = second.to(TWO[0])
+    assert (first + moved).cpu().tolist() == [
+        0.0,
+        2.0,
+        4.0,
+    ] and two_devices.moves == before + 2  # one of them to the CPU
+
+
+# --- where weights are -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layers", "count", "sizes"), [(12, 2, [6, 6]), (7, 3, [3, 2, 2]), (2, 3, [1, 1, 0]), (5, 1, [5])]
+)
+def test_blocks_are_consecutive_and_equal_to_one_layer(layers: int, count: int, sizes: list[int]) -> None:
+    some = [torch.device("cuda", index) for index in range(count)]
+    found = blocks_of(layers, some)
+    assert found == sorted(found, key=lambda device: device.index)
+    assert sorted(map(found.count, some), reverse=True) == sizes
+
+
+@pytest.mark.parametrize("family", families.RUN)
+def test_every_weight_of_every_family_belongs_to_one_module_of_the_map(family: str, tmp_path) -> None:
+    folder = families.save(family, tmp_path)
+    found = modules_of(folder, families.LAYERS, TWO)
+    with torch.device("meta"):
+        plain = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    where = {}
+    for name, weight in plain.named_parameters(remove_duplicate=False):
+        own = {device for module, device in found.items() if name == module or name.startswith(f"{module}.")}
+        assert len(own) == 1, (name, own)
+        where.setdefault(id(weight), own).update(own)
+    assert all(len(own) == 1 for own in where.values())  # tied weights have one device
+    assert set(found.values()) == set(NAMES)
+
+
+def test_a_loaded_model_is_where_the_map_says(two_devices) -> None:
+    model = models.load({**POCKET, "device_map": NAMES})
+    assert (model.device, model.devices) == (TWO[0], TWO)
+    assert [block.attn.W_Q.device for block in model.bridge.blocks] == [TWO[0], TWO[0], TWO[1], TWO[1]]
+    assert (model.bridge.W_U.device, model.bridge.ln_final.weight.device) == TWO
+    tokens = torch.randint(0, 50, (3, 9))
+    expected = models.load({**POCKET, "device": "cpu"}).bridge(tokens, return_type="logits")
+    found = model.bridge(tokens.to(model.device), return_type="logits").cpu()
+    assert torch.equal(found, expected)
+
+
+# --- the numbers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["fused", "lens"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma2"])
+def test_a_sweep_gives_the_numbers_of_one_device(
+    architecture, engine, load, spread, reference, scored, two_devices
+) -> None:
+    """Of every recipe, on nodes and on paths, and of both backends; the fused one has proved its parity on both devices."""
+    expected = choose({**toy.ENGINE, "name": engine}, load(architecture), reference, scored)
+    found = choose({**toy.ENGINE, "name": engine}, spread(architecture), reference, scored)
+    assert found.describe()["backend"] == engine and found.describe()["devices"] == NAMES
+    assert "devices" not in expected.describe()
+    sweep, before = toy.sweep_of(found.model), two_devices.moves
+    if architecture == "gemma2":  # whose attention output passes a norm, so that edits of paths are refused
+        sweep = replace(sweep, variants=tuple(one for one in sweep.variants if not one.on_paths))
+    own, other = found.run(sweep, scored), expected.run(sweep, scored)
+    for field in ("logit_diff", "answer_probability", "foil_probability"):
+        assert differ(getattr(own, field), getattr(other, field)) < 1e-5, field
+    assert two_devices.moves > before
+
+
+def test_gradients_are_those_of_one_device(load, spread, scored, two_devices) -> None:
+    found, expected = (GradientEngine(model, decoder=decoder.of(model)) for model in (spread("gpt2"), load("gpt2")))
+    some = scored.select(range(4))
+    cases: tuple[tuple[Method, int], ...] = (("eap", 1), ("eap_ig_inputs", 2))
+    for method, steps in cases:
+        own, other = (engine.edge_scores(some, "clean", method, steps).mean for engine in (found, expected))
+        assert differ(own, other) < 1e-5, method
+    own, other = (engine.node_effects(some, "clean") for engine in (found, expected))
+    assert max(differ(own[kind].plain, other[kind].plain) for kind in own) < 1e-5
+
+
+@pytest.mark.parametrize("engine", ["fused", "lens"])
+@torch.no_grad()
+def test_losses_of_displaced_heads_are_those_of_one_device(engine: str, load, spread, two_devices) -> None:
+    """Of a head of each layer, from the weights and by the model's own blocks."""
+    studied = [study_of(model, engine) for model in (load("gpt2"), spread("gpt2"))]
+    for layer in range(load("gpt2").n_layers):
+        found = []
+        for study in studied:
+            prompts = study.prompts.select(range(8))
+            losses = llc.LayerLosses(study, prompts, layer, llc.matrix_units(study.model))
+            minimum = llc.answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
+            losses.require_faithful(minimum, 1e-4)
+            drawn = torch.randn(2, losses.n_parameters, generator=torch.Generator().manual_seed(0)) / 4
+            rows = torch.tensor([[0, 3, 5], [7, 1, 2]]).to(study.model.device)
+            of = losses.of_heads([0, 1])
+            found.append(of(drawn.to(study.model.device), rows, torch.arange(2, device=rows.device)).cpu().numpy())
+        assert differ(found[1], found[0]) < 1e-5, layer
+        assert np.abs(found[0] - found[0][0, 0]).max() > 1e-3  # losses differ, so that equal ones say something
+
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"device_map": 0}, "model.device_map=0 is no number of cpu devices"),
+        ({"device_map": "two"}, "model.device_map=two is neither a number nor a list of devices"),
+        ({"device_map": ["cpu", "cuda:99"]}, "model.device=cuda:99 is not on this machine"),
+        (
+            {"device_map": ["meta", "cpu"]},
+            "model.device_map=['meta', 'cpu'] begins with meta and model.device is cpu; name the same device first",
+        ),
+    ],
+)
+def test_what_is_no_map_is_refused(settings, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        models.load({**POCKET, "device": "cpu", **settings})
+    assert str(refused.value).startswith(sentence) and "\n" not in str(refused.value)
+
+
+def test_one_device_named_twice_is_one() -> None:
+    assert spread_over({"device": "cpu", "device_map": ["cpu", "cpu"]}) == (torch.device("cpu"),)
+    assert models.load({**POCKET, "device": "cpu", "device_map": 2}).devices == (torch.device("cpu"),)
+
+
+def test_a_model_built_in_memory_is_not_spread(two_devices) -> None:
+    settings = {"name": "planted", "kind": "planted", "variant": "sound", "device": None, "device_map": NAMES}
+    with pytest.raises(UserError, match="spreads a model that is read from a folder, and planted is built in memory"):
+        models.load(settings)
+
+
+def test_a_spread_model_is_not_copied_too(spread, reference, scored, two_devices) -> None:
+    with pytest.raises(
+        UserError, match=f"engine.devices=2 copies a model and model.device_map spreads one over {NAMES[0]}"
+    ):
+        choose({**toy.ENGINE, "name": "fused", "devices": 2}, spread("gpt2"), reference, scored)
+
+
+def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two_devices) -> None:
+    room = {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
+    monkeypatch.setattr("circuits.engine.memory.room", lambda device, *_: room[device])
+    asked: list[tuple[int, torch.device]] = []
+    monkeypatch.setattr(
+        "circuits.runnable.require_room", lambda count, dtype, device, name: asked.append((count, device))
+    )
+    assert LensEngine(spread("gpt2"), reference).room == 5 * 2**20
+    models.load({**POCKET, "device_map": NAMES})
+    assert [device for _, device in asked] == list(TWO) and asked[0][0] == asked[1][0]
+    assert devices.device_of({"device": NAMES[1]}) == NAMES[1]
+
+
+# --- a whole run -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_whole_run_gives_the_numbers_of_one_device(tmp_path, two_devices, monkeypatch) -> None:
+    """Every measurement of the main job on pocket, spread over two devices. LLC is drawn by chains that amplify rounding."""
+    whole = commandline.command(*commandline.SMALL, f"results={tmp_path / 'whole'}")
+    load = models.load
+    monkeypatch.setattr(
+        models, "load", lambda settings, *rest: load({**settings, "device": None, "device_map": NAMES}, *rest)
+    )
+    halves = commandline.command(*commandline.SMALL, f"results={tmp_path / 'halves'}")
+    assert (whole.code, halves.code) == (0, 0), halves.errors
+    compared = 0
+    for number, module in MEASUREMENTS.items():
+        found, expected = (
+            dict(numbers_in(results_io.read(next((tmp_path / name).rglob(f"{number}_{module.ID}.json")))["data"]))
+            for name in ("halves", "whole")
+        )
+        assert found.keys() == expected.keys(), number
+        worst = max((abs(found[place] - expected[place]) for place in expected), default=0.0)
+        assert worst < (1e-4 if number != "10" else 0.05), number
+        compared += len(expected)
+    assert compared > 100_000
+
+
+def numbers_in(value: Any, place: str = "") -> Iterator[tuple[str, float]]:
+    """(place, number) of every decimal number in JSON data."""
+    if isinstance(value, float):
+        yield place, value
+    for name, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from numbers_in(part, f"{place}/{name}")
