@@ -2430,6 +2430,22 @@ class StoredRow(TypedDict, total=False):
     records: list[dict[str, Any]]
 
 
+class StoredDifference(TypedDict):
+    """A setting or file of code that is not as in the released rules, and its value there."""
+
+    key: str
+    value: Any
+    released: Any
+
+
+class StoredRules(TypedDict):
+    """The release that a certificate's rules are compared with, their digest, and what differs; null without a release."""
+
+    version: str | None
+    sha256: str | None
+    differences: list[StoredDifference]
+
+
 class Certificate(TypedDict, total=False):
     """certificate.json. Other keys may stand beside these, and an older version has fewer."""
 
@@ -2448,7 +2464,7 @@ class Certificate(TypedDict, total=False):
     p_certificate: float | None
     preconditions: list[dict[str, Any]]
     rows: list[StoredRow]
-    rules: dict[str, Any] | None
+    rules: StoredRules | None
     worst_groups: dict[str, Any]
 
 

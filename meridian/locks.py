@@ -24,7 +24,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from meridian.ranges import shown
-from results_io import DiskError
+from results_io import DiskError, UserError
 
 PLACE = ".locks"
 SECONDS_BETWEEN_TRIES = 0.2
@@ -39,7 +39,7 @@ def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", k
 
     Waits as long as another process holds it, and says so. A process must not request a lock that it already holds. If nothing
     was made at `path`, the lock's empty folders are removed, and the empty `results` too unless `keep`. On a file system without
-    locks, says so and goes on without one. DiskError if `results` cannot be written.
+    locks, says so and goes on without one. DiskError if `results` cannot be written; UserError for a lock that is no file.
     """
     place = file_of(results, path, part)
     lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)
@@ -47,6 +47,10 @@ def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", k
         _acquire(lock, place, lambda: say(f"another process{_holder(place)} is at work on {path}; waiting for it"))
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in WITHOUT_LOCKS:
+            if place.is_symlink() or place.is_dir():
+                raise UserError(
+                    f"{place} is a link or a folder in the place of a lock; delete it, and run again"
+                ) from error
             raise DiskError(results, error) from error
         say(f"{results} is on a file system without locks; let only one process at a time write there")
     try:

@@ -8,6 +8,7 @@ weights are read again. This detects edits. It does not detect forgeries whose d
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,13 @@ CHECKED_ALONE = ("model", "engine")  # settings of the check that need not be th
 WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # the same for rows, which may have moved
 CIRCUIT_PATH = "circuit.path"  # the same for a circuit file
 ASKED = re.compile(r"\+?[a-z][\w.]*=.*", re.DOTALL)  # what a certificate lists: settings, but no words or options
+LISTED = {
+    "inputs_sha256": "digests",
+    "inputs": "calibrations",
+    "asked": "settings",
+    "subject": "subject",
+    "tier": "tier",
+}
 TRACE = "141"  # the result that names the heads of failures
 
 
@@ -73,10 +81,15 @@ class Verification:
 
     @cached_property
     def certificate(self) -> Mapping[str, Any]:
-        """The certificate. Break if it was edited, or if it lists no digests because an older version wrote it."""
+        """The certificate. Break if it was edited, or if it lacks what every run lists because an older version wrote it."""
         found = _read(self.folder / CERTIFICATE)
-        if "inputs_sha256" not in found:
-            raise Break(f"{self.folder / CERTIFICATE} lists no digests; repeat the run that it is of")
+        for name, what in LISTED.items():
+            if name not in found:
+                raise Break(f"{self.folder / CERTIFICATE} lists no {what}; repeat the run that it is of")
+        if absent := [name for name in ABOUT if name not in found["subject"]]:
+            raise Break(
+                f"{self.folder / CERTIFICATE} names no {absent[0]} that it is about; repeat the run that it is of"
+            )
         return found
 
     @property
@@ -143,7 +156,7 @@ class Verification:
             said = self._not_checked(what, UserError("it was made under other rules than those of this code"))
             return f"{said}; the rules of this code give tier {folded['tier']}"
         for name, value in results_io.canonical(folded).items():
-            if value != self.certificate[name]:
+            if value != self.certificate.get(name, ...):
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
         return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
 
@@ -184,6 +197,9 @@ class Verification:
         claim = self.document("20")["data"]["circuit"]
         if results_io.sha256(claim) != self.subject["circuit_sha256"]:
             raise Break(f"the circuit in result 20 is not that of {CERTIFICATE} ({self._short('circuit')})")
+        for path in (self.folder / integrity.CIRCUIT, self.folder / integrity.DISCOVERY):
+            if os.path.lexists(path) and not path.is_file():
+                raise Break(f"{path} is a folder, a pipe, a device or a link to nowhere and not a file")
         beside = self.folder / integrity.CIRCUIT
         where = "result 20"
         if beside.is_file():

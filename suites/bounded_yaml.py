@@ -8,13 +8,18 @@ from typing import Any
 import yaml
 
 from circuits import yaml_file
+from suites import bounded_text, schema
 
 MOST_BYTES = yaml_file.MOST_BYTES  # ten times the largest that ships; so much takes seconds to read
 DEEPEST = yaml_file.DEEPEST
+MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
 
 
 class Loader(yaml.SafeLoader):
-    """Stops at the allowed depth; the plain loader goes on until Python's stack overflows."""
+    """Stops at the allowed depth and at a key that stands there twice.
+
+    The plain loader goes on until Python's stack overflows, and keeps the last of two equal keys without a word.
+    """
 
     depth = 0
 
@@ -27,22 +32,24 @@ class Loader(yaml.SafeLoader):
         finally:
             self.depth -= 1
 
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        plain = [key for key, _ in node.value if key.tag != MERGE]
+        keys = [self.construct_object(key, deep=True) for key in plain]
+        again = schema.first_repeated(keys)
+        if again is not None:
+            mark = plain[again].start_mark
+            raise yaml.constructor.ConstructorError(None, None, f"the key {keys[again]!r} stands there twice", mark)
+        return super().construct_mapping(node, deep)
 
-def read(path: Path, loader: type[Loader] = Loader) -> Any:
+
+def read(path: Path) -> Any:
     """The content of the file as plain data; None if it is empty.
 
-    ValueError if the file is too large, nested too deep or not UTF-8, if its aliases expand to too many nodes, or if a value
-    contradicts its tag. The message fits into "<file> cannot be read (...)". yaml.YAMLError if it is not YAML; OSError.
+    ValueError if it is no file, too large, nested too deep or not UTF-8, if its aliases expand to too many nodes, or if a value
+    contradicts its tag. The message fits into "<file> cannot be read (...)". yaml.YAMLError if it is not YAML, or if a key stands
+    there twice; OSError.
     """
-    with Path(path).open("rb") as stream:
-        content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes, which is the most that is read")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
-    return _constructed(loader(text))
+    return _constructed(Loader(bounded_text.read(path, MOST_BYTES)))
 
 
 def _constructed(loader: Loader) -> Any:

@@ -12,21 +12,6 @@ import results_io
 from suites import bounded_yaml, lock, modes, schema, scorers
 from suites.item import CATALOGUE, FILE, SamplingLeg, Suite, SuiteDeclaration
 
-MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
-
-
-class _Loader(bounded_yaml.Loader):
-    """YAML whose keys are unique: the plain loader keeps the last of two equal keys and says nothing."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        plain = [key for key, _ in node.value if key.tag != MERGE]
-        keys = [self.construct_object(key, deep=True) for key in plain]
-        again = schema.first_repeated(keys)
-        if again is not None:
-            mark = plain[again].start_mark
-            raise yaml.constructor.ConstructorError(None, None, f"the key {keys[again]!r} stands there twice", mark)
-        return super().construct_mapping(node, deep)
-
 
 def names() -> list[str]:
     """The ids of the catalogue's suites, sorted by mode and then by name."""
@@ -130,7 +115,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file as plain JSON values. UserError, with the line, if the file holds no such mapping."""
     where = schema.shown_path(path)
     try:
-        data = bounded_yaml.read(path, _Loader)
+        data = bounded_yaml.read(path)
     except FileNotFoundError:
         raise results_io.UserError(f"{where} does not exist; expected a suite's declaration; write one there") from None
     except ValueError as error:

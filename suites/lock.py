@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from suites import generators, schema
+from suites import bounded_text, generators, schema
 from suites.contamination import canary
 from suites.execution import problems
 from suites.item import Item, ItemVariant, SuiteDeclaration
@@ -20,6 +21,7 @@ FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
 FORMAT = 1  # of the lock file
 HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
+RESTORE = "restore the file from version control"
 CANARY = "canary"  # key of the header if the declaration has a canary; no hash includes it
 HASHES = ("prompt_hash", "item_hash")
 PROMPT = ("id", "prompt", "system", "earlier", "version")  # what prompt_hash is of
@@ -113,7 +115,7 @@ def freeze(declaration: SuiteDeclaration) -> str:
     items = compile_items(declaration)
     text = dumps(declaration, items)
     path = declaration.folder / FILE
-    if path.exists() and path.read_text(encoding="utf-8") != text:
+    if os.path.lexists(path) and bounded_text.given(path, RESTORE) != text:
         _refuse_same_version(declaration, items, path)
     return text
 
@@ -154,11 +156,11 @@ def read(declaration: SuiteDeclaration) -> Lock:
     """
     path = declaration.folder / FILE
     where = schema.shown_path(path)
-    if not path.exists():
+    if not os.path.lexists(path):
         raise results_io.UserError(
             f"{where} does not exist; expected the frozen items; run `{declaration.freeze_command}`"
         )
-    return parse(path.read_text(encoding="utf-8"), declaration)
+    return parse(bounded_text.given(path, RESTORE), declaration)
 
 
 def parse(text: str, declaration: SuiteDeclaration) -> Lock:
@@ -199,9 +201,7 @@ def check_set(items: Sequence[Item], where: str) -> None:
 def _parse_lines(text: str, where: str) -> list[dict[str, Any]]:
     lines = text.split("\n")
     if len(lines) < 2 or lines[-1]:
-        raise results_io.UserError(
-            f"{where} ends in the middle of line {len(lines)}; restore the file from version control"
-        )
+        raise results_io.UserError(f"{where} ends in the middle of line {len(lines)}; {RESTORE}")
     documents = []
     for number, line in enumerate(lines[:-1], start=1):
         try:
@@ -268,15 +268,16 @@ def _damaged(where: str, line: int, problem: str) -> results_io.UserError:
 
 def _refuse_same_version(declaration: SuiteDeclaration, items: Sequence[Item], path: Path) -> None:
     """UserError unless the declaration's version is higher than the lock's: a version never changes its content."""
-    header, *lines = _parse_lines(path.read_text(encoding="utf-8"), schema.shown_path(path))
-    if CANARY not in header and _without_canary(dumps(declaration, items)) == _without_canary(path.read_text("utf-8")):
+    before = bounded_text.given(path, RESTORE)
+    header, *lines = _parse_lines(before, schema.shown_path(path))
+    if CANARY not in header and _without_canary(dumps(declaration, items)) == _without_canary(before):
         return  # a canary changes no item: a suite may get one at any time, and then keeps it
     old, new = header.get("version", "0.0.0"), declaration.data["version"]
     if _number(new) > _number(old):
         return
-    before = {line["item"]["id"]: line["item_hash"] for line in lines}
+    known = {line["item"]["id"]: line["item_hash"] for line in lines}
     after = {item.id: item_hash(item, declaration.scorer) for item in items}
-    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    changed = sorted(name for name in known.keys() | after.keys() if known.get(name) != after.get(name))
     what = f"{len(changed)} items differ (first: {changed[0]})" if changed else "the items' source or order differs"
     raise results_io.UserError(
         f"{declaration.file}: version {new} cannot be frozen over version {old}, {what}; raise the version"
@@ -301,13 +302,14 @@ def _number(version: str) -> tuple[int, ...]:
 
 def _read_items(declaration: SuiteDeclaration) -> list[Item]:
     path = declaration.folder / ITEMS_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         raise results_io.UserError(
             f"{declaration.file}: no items; expected the key generator, the key items, or a file {ITEMS_FILE} beside it"
         )
     items = []
     # not splitlines: JSON texts may hold other line separators than LF
-    for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), start=1):
+    text = bounded_text.given(path, "write one item a line, in UTF-8")
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         where = f"{schema.shown_path(path)} line {number}"
         try:
             data = json.loads(line, object_pairs_hook=_unique)

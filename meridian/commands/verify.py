@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import shown_text
 from meridian.context import RunContext
 from results_io import UserError
 
@@ -30,7 +31,7 @@ def command(context: RunContext) -> int:
         if settings["verify"]["remeasure"] is not None:
             say(remeasurement.remeasure(found, settings["verify"]))
     except Break as broken:
-        say(f"Broken: {broken}")
+        say(f"Broken: {shown_text.visible(str(broken), kept='')}")  # on one line, whatever stands in the certificate
         return BROKEN
     but = f" in what was checked; not checked: {'; '.join(found.unchecked)}" if found.unchecked else ""
     say(f"No break{but}. This finds edits; it does not find a forger who computes the digests anew")

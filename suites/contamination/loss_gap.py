@@ -17,6 +17,7 @@ import numpy as np
 
 import results_io
 from results_io import UserError
+from suites import bounded_text
 from suites.contamination import overlap
 from suites.estimate import Estimate, missing
 from suites.item import Suite
@@ -74,16 +75,13 @@ def of_suite(suite: Suite) -> list[Reworded]:
 def read(path: Path) -> list[Reworded]:
     """Pairs from a file of JSON lines {"item", "original", "paraphrase", "cluster" (optional)}. UserError for any other line."""
     found = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); give a file of JSON lines in UTF-8") from None
-    for number, line in enumerate(lines, 1):
+    text = bounded_text.given(path, "give a file of JSON lines in UTF-8")
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):  # texts may hold U+2028
         try:
             one = json.loads(line)
             item, original, paraphrase = (one[key] for key in ("item", "original", "paraphrase"))
             cluster = one.get("cluster", item)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f'{path}, line {number} is no pair ({error}); expected {{"item": ..., "original": ..., "paraphrase": ...}}'
             ) from None

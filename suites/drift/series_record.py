@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from results_io import UserError
 from suites.drift import schedule
 from suites.log import chain
+from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 
 NAME, MANIFEST = "run_log.jsonl", "manifest-"  # the latter is the prefix of manifests, which analyses write
 STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
@@ -45,6 +46,34 @@ ROW = (  # the columns of a generation that analyses read; no times and no posit
     ),
     *("requested", "reported", "system_fingerprint", "api_version", "safety", "error"),
 )
+CORPUS: Form = {
+    **{"name": str, "sha256": str, "markers": [str], "not_applicable": dict, "held_out": int, "commitments": dict},
+    "public": [{"id": str, "version": int, "hash": str, "messages": [{"content": str}]}],
+}
+FORMS: Mapping[str, Form] = {  # of what is read of a line
+    STARTED: {
+        **{"snapshot": str, "expected_n": int, "every": int, "seed": int, "declared_version": str, "corpus": CORPUS},
+        "legs": [{"name": str, "samples": int, "temperature": (*NUMBER, type(None))}],
+        **{"leg_dropped": MAYBE_TEXT, "model": {"name": str, "identity": dict}},
+    },
+    GENERATION: {
+        **{"snapshot": str, "version": int, "sample": int, "tokens": (int, type(None)), "safety": bool},
+        **dict.fromkeys(("prompt", "prompt_hash", "axis", "split", "harm", "leg"), str),
+        **dict.fromkeys(("text", "text_sha256", "finish", "requested"), str),
+        **dict.fromkeys(("reported", "system_fingerprint", "api_version", "error"), MAYBE_TEXT),
+    },
+    FINISHED: {"snapshot": str, "n": int, "errors": int},
+    GAP: {"snapshot": str, "cause": str, "affected": dict},
+    REGISTERED: {
+        "claim": str,
+        "metric": str,
+        "axis": str,
+        "direction": str,
+        **dict.fromkeys(("alpha", "margin", "n"), NUMBER),
+    },
+    DECISION: {"claim": str, "snapshot": str, "outcome": str},
+    REVEALED: {"prompt": str},
+}
 
 
 class AskedCell(NamedTuple):
@@ -108,14 +137,26 @@ class SeriesRecord:
 
 
 def read(path: Path) -> SeriesRecord:
-    """The record, every line checked. UserError for a line that was changed."""
+    """The record, every line checked. UserError for a line that was changed, and for one that no drift series has."""
     series = SeriesRecord()
-    for line, end in chain.read_with_heads(path):
+    for line, end in chain.read_with_heads(path, FORMS):
+        _require_begun(series, line, path)
         _fold(series, line, end.hash)
     known = None
     for snapshot in reversed(series.finished):
         known = snapshot.embedder = snapshot.embedder or known
     return series
+
+
+def _require_begun(series: SeriesRecord, line: Mapping[str, Any], path: Path) -> None:
+    """UserError for a line about a snapshot that no line before it began, and for a schedule without an end."""
+    kind, fault = line["kind"], ""
+    if kind == STARTED and line["every"] < 1:
+        fault = f"has a snapshot every {line['every']} weeks, expected 1 or more"
+    if kind in (GENERATION, FINISHED) and line["snapshot"] not in series.snapshots:
+        fault = "is of a snapshot that no line before it began"
+    if fault:
+        raise UserError(f"{path}: line {line['seq'] + 1} {fault}; restore the file from a copy, or move it away")
 
 
 def _fold(series: SeriesRecord, record: Mapping[str, Any], head: str) -> None:

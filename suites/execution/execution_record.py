@@ -16,8 +16,10 @@ from typing import Any
 import results_io
 from suites.execution.harness import Execution, ProgramTest
 from suites.log import chain
+from suites.log.line_form import MAYBE_TEXT, Form
 
 NAME, SCHEMA, KIND = "executions.jsonl", 1, "execution"
+FORMS: Mapping[str, Form] = {KIND: {"key": str, "tests": dict, "why": dict, "error": MAYBE_TEXT}}
 
 
 def key(program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, sandbox: Mapping[str, Any]) -> str:
@@ -28,7 +30,7 @@ def key(program: str, entry: str, tests: Sequence[ProgramTest], timeout: float, 
 
 def read(path: Path) -> list[dict[str, Any]]:
     """Every line of a record, oldest first; [] if there is no file. UserError for a line that was changed."""
-    return [line for line in chain.read(path) if line["kind"] == KIND]
+    return [line for line in chain.read(path, FORMS) if line["kind"] == KIND]
 
 
 def to_execution(line: Mapping[str, Any]) -> Execution:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from results_io import UserError
-from suites import schema
+from suites import bounded_text, schema
 from suites.execution.harness import ProgramTest
 from suites.item import Item
 
@@ -35,7 +35,8 @@ def read(path: Path) -> dict[str, list[dict[str, Any]]]:
     if not path.is_file():
         raise UserError(f"{where} does not exist; expected the tests that scorer.tests names; write them there")
     found: dict[str, list[dict[str, Any]]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), start=1):
+    text = bounded_text.given(path, "write the tests of one item a line, in UTF-8")
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         at = f"{where} line {number}"
         try:
             one = json.loads(line)

@@ -17,6 +17,7 @@ from typing import Any
 
 import results_io
 from results_io import UserError
+from suites import bounded_text
 from suites.harness.imported import Imported, ImportedItem
 from suites.item import Item
 
@@ -35,11 +36,12 @@ def read(path: Path) -> list[ImportedItem]:
     line, for a file of another kind and for a prompt that does not match its hash.
     """
     found: dict[str, ImportedItem] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    text = bounded_text.given(Path(path), "give a file that --log_samples wrote")
+    for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):  # outputs may hold U+2028
         try:
             sample = json.loads(line)
             imported = _imported(sample)
-        except (json.JSONDecodeError, AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
             raise UserError(
                 f"{path}, line {number}, is no sample of lm-eval ({type(error).__name__} {error}); give a file that "
                 "--log_samples wrote"

@@ -11,6 +11,7 @@ from typing import Any
 import results_io
 from results_io import UserError
 from shown_progress import Progress
+from suites import bounded_text
 from suites.estimate import Estimate, missing
 from suites.judging.answers import FAILED, Answers
 from suites.judging.judge import Judge
@@ -81,10 +82,11 @@ def read(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     found = []
-    for number, text in enumerate(path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
+    given = bounded_text.given(path, "grade the run again")
+    for number, text in enumerate(given.rstrip("\n").split("\n"), 1):
         try:
             line = json.loads(text)
             found.append({key: line[key] for key in KEYS})
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is no grade ({error}); grade the run again") from None
     return found

@@ -14,14 +14,20 @@ from types import TracebackType
 from typing import Any
 
 from suites.log import chain
+from suites.log.line_form import MAYBE_TEXT, Form
 
 SCHEMA, NAME = 1, "judgements.jsonl"
 JUDGE, JUDGEMENT, VALIDATED = "judge", "judgement", "validated"
+FORMS: Mapping[str, Form] = {  # of what is read of a line
+    JUDGE: {"judge": str, "rubric": {"sha256": str}},
+    JUDGEMENT: {"key": str, "error": MAYBE_TEXT},
+    VALIDATED: {},
+}
 
 
 def read(path: Path) -> dict[str, Mapping[str, Any]]:
     """The judgements that did not fail, by key; the latest counts. UserError at the first line that breaks the chain."""
-    return _judgements(chain.read(path))
+    return _judgements(chain.read(path, FORMS))
 
 
 class JudgementRecord:
@@ -29,7 +35,7 @@ class JudgementRecord:
 
     def __init__(self, path: Path) -> None:
         self._writer = chain.Writer(path)
-        lines = chain.read(path)
+        lines = chain.read(path, FORMS)
         self.known = _judgements(lines)
         self._judges = {(line["judge"], line["rubric"]["sha256"]) for line in lines if line["kind"] == JUDGE}
 

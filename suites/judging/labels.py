@@ -14,7 +14,7 @@ import numpy as np
 
 from calibrations.statistics import Insufficient, krippendorff_alpha
 from results_io import UserError
-from suites import lock
+from suites import bounded_text, lock
 from suites.estimate import Estimate, missing
 from suites.judging.answers import AnswerPair, Asked
 from suites.statistics import judging
@@ -59,7 +59,8 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
         raise UserError(f"labels={path} is not there; give a file of JSON lines with item, human and rater")
     by_item: dict[str, dict[str, str]] = {}
     pairs: dict[str, AnswerPair] = {}
-    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    text = bounded_text.given(path, "give a file of JSON lines in UTF-8, with item, human and rater")
+    lines = [line for line in text.split("\n") if line.strip()]
     for number, line in enumerate(lines, 1):
         where = f"line {number} of {path}"
         data = _parsed(line, where)
@@ -145,7 +146,7 @@ def _place(label: str | None, scale: Sequence[str]) -> float:
 def _parsed(line: str, where: str) -> dict[str, Any]:
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON ({error}); write an object with item, human and rater") from None
     if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("item", "human")):
         raise UserError(

@@ -19,10 +19,14 @@ from types import TracebackType
 from typing import Any
 
 from results_io import UserError
+from suites import schema
+from suites.log import line_form
+from suites.log.line_form import Form
 
 ZEROS = "0" * 64
 OWN_KEYS = ("seq", "prev", "hash")
 RECOVERY = "recovery"
+OWN_FORMS: Mapping[str, Form] = {RECOVERY: {"torn_bytes": int}}
 
 
 @dataclass(frozen=True)
@@ -52,19 +56,35 @@ def verify(path: Path) -> ChainEnd:
     return after[-1] if after else ChainEnd()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Every record of a valid chain, with `seq` and without the hashes. UserError as `verify`."""
-    return [record for record, _ in _checked(path)]
+def read(path: Path, forms: Mapping[str, Form] | None = None) -> list[dict[str, Any]]:
+    """Every record of a valid chain, with `seq` and without the hashes.
+
+    `forms`: {kind: form} of the lines of this log. UserError as `verify`, and for a line of another form: a copy of another
+    command's log is a valid chain, too.
+    """
+    return [record for record, _ in read_with_heads(path, forms)]
 
 
-def read_with_heads(path: Path) -> list[tuple[dict[str, Any], ChainEnd]]:
+def read_with_heads(path: Path, forms: Mapping[str, Form] | None = None) -> list[tuple[dict[str, Any], ChainEnd]]:
     """The records of `read`, each with the chain's end after it, from one reading even if another process appends."""
-    return list(_checked(path))
+    found = list(_checked(path))
+    if forms is not None:
+        known = {**forms, **OWN_FORMS}
+        for record, end in found:
+            line_form.require(record, known, f"{path}: line {end.lines}")
+    return found
+
+
+def require_log(path: Path) -> None:
+    """UserError for a folder, a pipe or a device, which may never end, and for a link to nowhere: the log may be elsewhere."""
+    if os.path.lexists(path) and not Path(path).is_file():
+        raise UserError(f"{path} is a folder, a pipe, a device or a link to nowhere and not a log; move it away")
 
 
 def _checked(path: Path) -> Iterator[tuple[dict[str, Any], ChainEnd]]:
     """(record, head after it) of each line, in order; a file that does not exist is an empty chain."""
     path, head = Path(path), ChainEnd()
+    require_log(path)
     *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for raw in lines:
         record = _record(path, raw, head)
@@ -86,7 +106,9 @@ def _record(path: Path, raw: bytes, head: ChainEnd) -> dict[str, Any]:
         raise _broken(path, head, f"is not a record ({error})") from error
     if stored.get("seq") != head.lines:
         raise _broken(
-            path, head, f"has the number {stored.get('seq')}, expected {head.lines}: lines are missing or moved"
+            path,
+            head,
+            f"has the number {schema.shown(stored.get('seq'))}, expected {head.lines}: lines are missing or moved",
         )
     if expected != raw:
         raise _broken(path, head, "does not match its hash: it was changed after it was written")
@@ -114,6 +136,7 @@ class Writer:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        require_log(self.path)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._lock()

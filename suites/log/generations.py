@@ -31,10 +31,36 @@ from suites import lock
 from suites.item import Suite
 from suites.likelihood import ChoiceScores
 from suites.log import chain, environment
+from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 from suites.models.base import Generation, Request
 
 SCHEMA = 1
 NAME = "generations.jsonl"
+STARTED = "run_started"
+FORMS: Mapping[str, Form] = {  # of what is read of a line
+    STARTED: {
+        **dict.fromkeys(("run_id", "suite_id", "suite_hash", "model"), str),
+        **{
+            "legs": [{"name": str}],
+            "expected_n": int,
+            "expected_likelihoods": int,
+            "identity": dict,
+            "environment": dict,
+        },
+    },
+    "facts": {"run_id": str, "facts": dict},
+    "generation": {
+        **dict.fromkeys(("run_id", "item_id", "leg", "response_text", "cache_key", "finish_reason"), str),
+        **{"sample_index": int, "error": MAYBE_TEXT, "latency_ms": NUMBER},
+    },
+    "likelihood": {
+        **{"run_id": str, "item_id": str, "right": list, "truncated": int},
+        "choices": [{"text": str, "L": NUMBER, "n_tok": int}],
+    },
+    "run_resumed": {"run_id": str, "environment": dict},
+    "run_finished": {"run_id": str, "n": int},
+    "not_applicable": {"run_id": str, "reason": str},
+}
 RUN_ID_DIGITS = 16
 
 
@@ -99,7 +125,12 @@ def run_id(suite: Suite, identity: Mapping[str, Any], seed: int) -> str:
 def read(path: Path) -> dict[str, RecordedRun]:
     """Every run of a log, by run id, in order of their last start. UserError at the first line that breaks the chain."""
     runs: dict[str, RecordedRun] = {}
-    for record in chain.read(path):
+    for record in chain.read(path, FORMS):
+        if record["kind"] not in (chain.RECOVERY, STARTED) and record["run_id"] not in runs:
+            raise UserError(
+                f"{path}: line {record['seq'] + 1} is of a run that no line before it started; restore the file from a copy, or "
+                "move it away"
+            )
         _fold(runs, record)
     return runs
 
@@ -126,7 +157,7 @@ def _fold(runs: dict[str, RecordedRun], record: Mapping[str, Any]) -> None:
     kind = record["kind"]
     if kind == chain.RECOVERY:
         return
-    if kind == "run_started":
+    if kind == STARTED:
         runs.pop(record["run_id"], None)
         runs[record["run_id"]] = RecordedRun(record["run_id"], record, environments=[record["environment"]])
         return
@@ -269,7 +300,7 @@ class GenerationLog:
 
     def _start(self, identifier: str, suite: Suite, expected_n: int, expected_likelihoods: int = 0) -> dict[str, Any]:
         return self._line(
-            "run_started",
+            STARTED,
             identifier,
             suite_id=suite.id,
             suite_version=suite.version,

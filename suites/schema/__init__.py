@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -190,7 +191,7 @@ def shown(value: Any) -> str:
 
 def shown_path(path: Path) -> str:
     """A path as errors show it: relative to the working directory if it lies below it, else to the project's folder."""
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike `resolve`, also of a link to itself
     for root in (Path.cwd(), FOLDER.parent.parent):
         if path.is_relative_to(root):
             return str(path.relative_to(root))

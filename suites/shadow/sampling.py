@@ -17,11 +17,13 @@ import tempfile
 from pathlib import Path
 
 from results_io import DISK, DiskError, UserError
+from suites import bounded_text
 
 KEY_FILE = "sampling.key"
 KEY_BYTES, DIGITS = 32, 16  # of the key; hex digits by which a request is named in the record
 LARGEST = 2**64
 WHOLE = re.compile(rb"[0-9a-f]{%d}" % (2 * KEY_BYTES))
+RESTORE = "restore it from a copy, or move the folder away and begin a new record"
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -58,14 +60,11 @@ def key_of(folder: Path, variable: str | None) -> bytes:
             )
         return given.encode()
     path = Path(folder) / KEY_FILE
-    if not path.exists():
+    if not os.path.lexists(path):
         _make(path)
-    key = path.read_bytes()
+    key = bounded_text.given(path, RESTORE).encode()
     if WHOLE.fullmatch(key) is None:
-        raise UserError(
-            f"{path} has {len(key)} bytes and is no sampling key of {2 * KEY_BYTES} hex digits; restore it from a copy, or "
-            "move the folder away and begin a new record"
-        )
+        raise UserError(f"{path} has {len(key)} bytes and is no sampling key of {2 * KEY_BYTES} hex digits; {RESTORE}")
     return key
 
 

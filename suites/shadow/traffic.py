@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from results_io import UserError
+from suites import bounded_text
 
 KEYS = ("id", "prompt", "messages", "answer", "time", "meta")
 EVERYBODY = "all"  # as the flag: all users in the file have agreed
@@ -47,12 +48,7 @@ def read(path: Path) -> list[Logged]:
 
     UserError, with the number of the line, for an invalid request and for a repeated id.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"follow={path} cannot be read ({error}); give a file of JSON lines, one request a line"
-        ) from None
+    text = bounded_text.given(Path(path), "give a file of JSON lines as follow=, one request a line")
     found: dict[str, Logged] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         if not line.strip():

@@ -11,6 +11,7 @@ expired    how many texts were deleted, and up to which day
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,10 +21,23 @@ from typing import Any
 
 import results_io
 from results_io import UserError
-from suites.log import chain
+from suites import bounded_text
+from suites.log import chain, line_form
+from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 
 NAME, TEXTS = "shadow.jsonl", "texts.jsonl"
 STARTED, SAMPLED, VERDICT, EXPIRED = "started", "sampled", "verdict", "expired"
+RESTORE = "restore it from a copy, or move it away: what is on the record stays there without its texts"
+TEXT: Form = {
+    **dict.fromkeys(("request", "prompt", "live", "candidate", "expires"), str),
+    **{"system": MAYBE_TEXT, "earlier": list},
+}
+FORMS: Mapping[str, Form] = {  # of what is read of a line
+    STARTED: {"candidate": dict, "rate": NUMBER, "key": str},
+    SAMPLED: {"request": str, "day": str, "part": int, "live": dict, "candidate": dict},
+    VERDICT: dict.fromkeys(("request", "judge", "original", "swapped"), MAYBE_TEXT),
+    EXPIRED: {"texts": int, "until": str},
+}
 
 
 @dataclass
@@ -39,17 +53,34 @@ class TrafficStream:
 def read(folder: Path) -> TrafficStream:
     """The record of a folder. UserError for a line that was changed."""
     stream = TrafficStream()
-    for line in chain.read(Path(folder) / NAME):
+    for line in chain.read(Path(folder) / NAME, FORMS):
         if line["kind"] == STARTED:
             stream.started = line
         elif line["kind"] == SAMPLED:
             stream.sampled[line["request"]] = line
         elif line["kind"] == VERDICT:
             stream.verdicts[line["request"]] = line
-    path = Path(folder) / TEXTS
-    kept = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    stream.texts = {one["request"]: one for one in map(json.loads, kept)}
+    stream.texts = _texts(Path(folder) / TEXTS)
     return stream
+
+
+def _texts(path: Path) -> dict[str, dict[str, Any]]:
+    """The stored texts by the request's name; {} without a file. UserError for a line that holds none."""
+    if not os.path.lexists(path):
+        return {}
+    found = {}
+    # not splitlines: the texts are people's, and hold other line separators than LF
+    for number, line in enumerate(bounded_text.given(path, RESTORE).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            one = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: line {number} is not JSON ({error}); {RESTORE}") from None
+        if (at := line_form.misfit(one, TEXT)) is not None:
+            raise UserError(f"{path}: line {number} holds no texts: its {at or 'value'} is missing or wrong; {RESTORE}")
+        found[one["request"]] = one
+    return found
 
 
 class TrafficRecord:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import results_io
-from meridian import integrity, run_folder
+from calibrations import calibrate
+from meridian import integrity, run_folder, stages, verification
 from meridian.verification import Break, Verification
 from results_io import ResultError, UserError
 from tests.commandline import command, started
@@ -112,6 +113,47 @@ def test_what_is_no_file_in_a_result_s_place_is_named_and_never_waited_for(put, 
         with pytest.raises(ResultError, match=reason):
             read(path)
     assert reason in str(results_io.fault(path))
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "reason"),
+    [
+        (None, "inputs", "lists no calibrations"),
+        (None, "inputs_sha256", "lists no digests"),
+        (None, "asked", "lists no settings"),
+        (None, "subject", "lists no subject"),
+        (None, "tier", "lists no tier"),
+        *[("subject", name, f"names no {name} that it is about") for name in calibrate.ABOUT],
+        *[("rules", name, f"rules lacks {name}") for name in ("version", "sha256", "differences")],
+        *[(None, name, f"has another {name} than its calibrations give") for name in ("blocking", "ceiling", "rows")],
+    ],
+)
+def test_a_certificate_without_one_of_its_keys_is_a_break(section, key, reason, copied) -> None:
+    path = copied / "certificate.json"
+    document = results_io.read(path)
+    settings = verification._judging(document["subject"], document["asked"])
+    document["rules"] = stages.folded_by(settings, "ioi")[1].to_dict()  # this code's, whether they are released or not
+    del (document if section is None else document[section])[key]
+    results_io.write(path, document)
+    assert reason in broken(copied)
+
+
+def test_a_calibration_s_number_of_several_lines_is_shown_on_one(copied) -> None:
+    path = copied / "certificate.json"
+    document = results_io.read(path)
+    document["inputs"]["C11"] = "a\nb\x1b[31m"
+    results_io.write(path, document)
+    outcome = command("verify", f"from={copied}")
+    assert (outcome.code, outcome.output.count("\n")) == (1, 2) and "result a\\u000ab\\u001b[31m" in outcome.output
+
+
+@pytest.mark.parametrize("name", ["circuit.yaml", "discovery.json"])
+@pytest.mark.parametrize(
+    "put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path)], ids=["folder", "pipe", "loop"]
+)
+def test_what_is_no_file_in_the_place_of_the_circuit_is_a_break(name, put, copied) -> None:
+    put(copied / name)
+    assert f"{name} is a folder, a pipe, a device or a link to nowhere and not a file" in broken(copied)
 
 
 def test_two_results_of_one_number_are_refused(copied) -> None:

@@ -20,10 +20,11 @@ import yaml
 
 import results_io
 from results_io import UserError
-from suites import bounded_yaml, lock
+from suites import bounded_text, bounded_yaml, lock
 
 FOLDER = Path(__file__).parent
 FILE, LOCK, COMMITMENTS = "prompts.yaml", "prompts.lock.jsonl", "prompts.commitments.json"
+RESTORE = "restore the file from version control"
 AXES = (
     *("political", "historical-contested", "scientific-consensus"),
     *("refusal-boundary", "neutral-control", "factual-stability"),
@@ -149,7 +150,7 @@ def load(name: str | Path, held_out: Path | None = None) -> Corpus:
     corpus = declared(folder)
     if not (folder / LOCK).is_file():
         raise UserError(f"{folder} has no {LOCK}; freeze the corpus with `python -m suites.drift.corpus {name}`")
-    if (folder / LOCK).read_text(encoding="utf-8") != dumps(corpus):
+    if bounded_text.given(folder / LOCK, RESTORE) != dumps(corpus):
         raise UserError(
             f"{folder / LOCK} is not the lock of {FILE}; a changed prompt needs a new version with supersedes, and then "
             f"`python -m suites.drift.corpus {name}`"
@@ -206,8 +207,11 @@ def freeze(folder: Path) -> str:
     """The text of the lock of a corpus. UserError if an (id, version) has another hash in the lock on disk."""
     corpus = declared(folder)
     if (path := folder / LOCK).is_file():
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-        known = {(line["id"], line["version"]): line["hash"] for line in lines}
+        try:
+            lines = [json.loads(line) for line in bounded_text.given(path, RESTORE).removesuffix("\n").split("\n")[1:]]
+            known = {(line["id"], line["version"]): line["hash"] for line in lines}
+        except (json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(f"{path} is no lock of a corpus ({type(error).__name__} {error}); {RESTORE}") from None
         for prompt in corpus.prompts:
             if known.get((prompt.id, prompt.version), prompt.hash) != prompt.hash:
                 raise UserError(
@@ -345,8 +349,8 @@ def reveal(path: Path, key: str, published: Mapping[str, Any], active: Iterable[
 def revealed(path: Path, published: Mapping[str, Any]) -> dict[str, Any]:
     """What `reveal` gave, as stored in a file. UserError for a text or salt that is not what was published of it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(bounded_text.read(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is no revealed prompt ({error}); delete it, and reveal the prompt again") from error
     return as_committed(found, published, path)
 

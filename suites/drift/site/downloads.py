@@ -17,6 +17,7 @@ import shown_text
 from result_schemas import limits, mismatches
 from result_types import DriftManifest, ManifestContent, ManifestRow
 from results_io import UserError
+from suites import bounded_text
 from suites.drift import corpus
 
 REVEALED = "data/revealed.json"  # retired held-out prompts, of all snapshots
@@ -76,7 +77,7 @@ def read_manifest(text: str, where: str) -> ManifestContent:
     """A manifest in the form that a site publishes or that the series stores. UserError for anything else."""
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"manifest={where} is not JSON ({error}); give manifest.json of a snapshot's data") from error
     if not isinstance(found, dict) or found.get("id") != "drift_manifest":
         raise UserError(f"manifest={where} is no manifest of drift; give manifest.json of a snapshot's data")
@@ -95,8 +96,8 @@ def content(manifest: DriftManifest) -> ManifestContent:
 def read_head(path: Path) -> dict[str, Any]:
     """The chain's head of a snapshot, in the form that a site publishes. UserError for anything else."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(bounded_text.read(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is no head of a snapshot ({error}); build the site again") from error
     if not isinstance(found, dict) or not {"snapshot", "lines", "hash"} <= found.keys():
         raise UserError(f"{path} is no head of a snapshot, which has snapshot, lines and hash; build the site again")
@@ -109,9 +110,9 @@ def read_revealed(path: Path, manifest: ManifestContent) -> list[dict[str, Any]]
     One that was committed to by another snapshot alone is left out, since it cannot be checked. UserError for anything else.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(bounded_text.read(path))
         keys = [f"{one['prompt']['id']}@{one['prompt']['version']}" for one in found]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path} has no revealed prompts ({error}); build the site again from the series") from error
     committed = manifest["subject"].get("corpus", {}).get("commitments") or {}
     known = [one for key, one in zip(keys, found, strict=True) if key in committed]

@@ -1,0 +1,39 @@
+"""Bounded text: reads an untrusted file whole. A pipe or a device, which may never end, is refused, and so is a huge file."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from results_io import UserError
+
+MOST_BYTES = 1 << 30  # a suite's lock has less than 1 MB, a year of traffic less than 1 GB
+
+
+def given(path: Path, remedy: str) -> str:
+    """The text of a file that somebody gave. UserError, with the remedy, unless it is a file of UTF-8 text."""
+    try:
+        return read(path)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UserError(f"{path} cannot be read ({reason}); {remedy}") from None
+
+
+def read(path: Path, most: int = MOST_BYTES) -> str:
+    """The text of a file. ValueError as `content`, and for bytes that are not UTF-8; OSError."""
+    try:
+        return content(path, most).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
+
+
+def content(path: Path, most: int = MOST_BYTES) -> bytes:
+    """The bytes of a file. ValueError if it is no file or has more than `most`; the message fits into "cannot be read (...)"."""
+    path = Path(path)
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is a folder, a pipe or a device and not a file")
+    with path.open("rb") as stream:
+        found = stream.read(most + 1)
+    if len(found) > most:
+        raise ValueError(f"it has more than {most} bytes, which is the most that is read")
+    return found
