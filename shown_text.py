@@ -1,4 +1,4 @@
-"""Escaping of untrusted text for programs that would act on it: a spreadsheet, a terminal, a page.
+"""Text as it is shown: untrusted text escaped for a spreadsheet, a terminal or a page, and long lists cut.
 
 Names of models, tokens of prompts, answers and messages of servers are untrusted text.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # start of a spreadsheet's formula, full-width signs included
@@ -34,6 +35,11 @@ def visible(text: str, kept: str = KEPT) -> str:
     if text.isprintable() and not TURNING & set(text):
         return text
     return "".join(one if one in kept or not _acts(one) else f"\\u{ord(one):04x}" for one in text)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first `most` names for a sentence, and how many more there are: "a, b and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _acts(character: str) -> bool:

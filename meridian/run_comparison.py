@@ -30,10 +30,12 @@ from meridian.figures.values import EstimateMark, Forest, HeatMap
 from meridian.run_differences import LEVEL, HeadDifferences, NoDifference, QuantityDifference, RunPair
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
+from shown_text import first_of
 
 FOLDER, FILE = "compare", "comparison.json"
 OWN_CIRCUIT = ("19", "20", "22", "24", "28")  # measurements that record the circuit they are about
 NUMBERS = ("a", "b", "difference", "low", "high")  # fields of a difference; null if there is none
+NAMES_SHOWN = 3  # in a sentence
 GAINED, LOST, OTHER = "gained", "lost", "changed"
 
 
@@ -232,11 +234,11 @@ class RunComparison:
         if self.tier["by"]:
             names = list(dict.fromkeys(gate["metric"] for gate in self.tier["by"]))
             why = f" ({self.tier['by'][0]['reason']})" if names == [BEHAVIOUR] else ""
-            parts[0] += f", {self.tier['held_back']} held back by {_listed(names)}{why}"
+            parts[0] += f", {self.tier['held_back']} held back by {first_of(names, NAMES_SHOWN)}{why}"
         for change in (GAINED, LOST):
             found = [v["metric"] for v in self.verdicts if v["change"] == change and v["gating"]]
             if found:
-                parts.append(f"b {'passes' if change == GAINED else 'no longer passes'} {_listed(found)}")
+                parts.append(f"b {'passes' if change == GAINED else 'no longer passes'} {first_of(found, NAMES_SHOWN)}")
         for one in self.quantities:
             if isinstance(one, QuantityDifference) and one.quantity == "faithfulness, mean":
                 how = "paired" if self.paired else "unpaired"
@@ -363,10 +365,6 @@ def _change(a: str, b: str) -> str | None:
 def _digests(run: RunFolder) -> dict[str, str]:
     files = [*sorted(run.path.glob("*_*.json")), run.path / CERTIFICATE]
     return {file.name: results_io.file_digest(file) for file in files}
-
-
-def _listed(names: list[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:

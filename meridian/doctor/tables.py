@@ -12,6 +12,9 @@ from meridian.doctor import parity
 from meridian.doctor.estimate import RunEstimate
 from meridian.doctor.report import Report
 from meridian.doctor.work import KINDS
+from shown_text import first_of
+
+TOKENS_SHOWN = 8  # in a sentence
 
 
 def show(report: Report, console: Console) -> None:
@@ -128,9 +131,8 @@ def _token_lines(report: Report) -> list[str]:
     ]
 
 
-def _listed(tokens: tuple[tuple[int, str], ...], most: int = 8) -> str:
-    shown = ", ".join(f"{name} ({number})" for number, name in tokens[:most])
-    return shown + (f" and {len(tokens) - most} more" if len(tokens) > most else "")
+def _listed(tokens: tuple[tuple[int, str], ...]) -> str:
+    return first_of([f"{name} ({number})" for number, name in tokens], TOKENS_SHOWN)
 
 
 # --- self-tests ---------------------------------------------------------------------------------------------------

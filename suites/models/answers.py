@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from shown_text import first_of
 from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
@@ -99,10 +100,9 @@ def change_of_version(reported: Iterable[str | None]) -> str | None:
     counts = Counter(version for version in reported if version is not None)
     if len(counts) < 2:
         return None
-    shown = ", ".join(f"{version} ({n})" for version, n in list(counts.items())[:VERSIONS_SHOWN])
-    more = f" and {len(counts) - VERSIONS_SHOWN} more" if len(counts) > VERSIONS_SHOWN else ""
+    shown = first_of([f"{version} ({n})" for version, n in counts.items()], VERSIONS_SHOWN)
     return (
-        f"the endpoint reported {len(counts)} versions with the outputs on record, {shown}{more}: they may not be of one "
+        f"the endpoint reported {len(counts)} versions with the outputs on record, {shown}: they may not be of one "
         "model; for outputs of the present version alone, run into another results folder"
     )
 

@@ -136,3 +136,17 @@ def test_a_key_is_masked_in_every_writing(before, after) -> None:
 
 def test_a_word_that_stands_for_no_key_is_cut_as_it_is_alone() -> None:
     assert ApiKey("EMPTY").clean("EMPTY empty RU1QVFk=") == f"{HIDDEN} empty RU1QVFk="
+
+
+@pytest.mark.parametrize(
+    ("names", "most", "shown"),
+    [
+        ([], 2, ""),
+        (["a"], 2, "a"),
+        (["a", "b"], 2, "a, b"),
+        (["a", "b", "c"], 2, "a, b and 1 more"),
+        (list("abcdef"), 3, "a, b, c and 3 more"),
+    ],
+)
+def test_a_long_list_is_cut_and_counted(names: list[str], most: int, shown: str) -> None:
+    assert shown_text.first_of(names, most) == shown

@@ -20,6 +20,7 @@ import yaml
 
 import results_io
 from results_io import UserError
+from shown_text import first_of
 from suites import bounded_text, bounded_yaml, lock
 
 FOLDER = Path(__file__).parent
@@ -278,9 +279,7 @@ def retired(path: Path) -> set[str]:
 
 def some(keys: Iterable[str]) -> str:
     """The first keys for a sentence, and how many more there are."""
-    ordered = sorted(keys)
-    more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-    return f"{', '.join(ordered[:SHOWN]) or 'none'}{more}"
+    return first_of(sorted(keys), SHOWN) or "none"
 
 
 def key_of(row: Mapping[str, Any]) -> str:
