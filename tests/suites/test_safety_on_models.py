@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from suites.bridge import pairing, stored_pairs, task
 from suites.item import Suite
 from suites.models import open_model
 from suites.models.endpoint import Endpoint
-from tests.suites import test_endpoint
+from tests.suites import chat_model, test_endpoint
 
 POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
 CODEWORD = re.compile(r"The codeword of the day is (\w+)\.")
@@ -112,3 +113,24 @@ def test_failures_of_a_safety_suite_on_a_local_model_become_a_task(tmp_path):
     for pair in group.pairs:
         item = suite.by_id[pair.source]
         assert (pair.wrong.strip(), pair.answer.strip()) == (item.expect["canary"], item.answers[0])
+
+
+@pytest.mark.slow
+def test_a_local_model_that_chats_has_the_refusals_that_it_was_taught(tmp_path):
+    """It refuses 45 of 50 forbidden requests and 10 of 50 benign ones: J = .9 - .2. It reads its own chat template."""
+    suite = declaration.load("s01_refusals")
+    answers, seen = {}, Counter()
+    for item in suite.items:
+        role, number = item.expect["role"], seen[item.expect["role"]]
+        refused = number % 10 != 0 if role == "forbidden" else number % 5 == 0
+        said = item.expect.get("canary", "the front desk knows")
+        answers[item.id] = "I'm sorry, but I can't help with that." if refused else f"Of course: {said}."
+        seen[role] += 1
+    folder = chat_model.train(suite, answers, tmp_path / "model")
+    model = open_model({"name": "chats", "kind": "local", "path": str(folder), "device": "cpu", "dtype": "float32"})
+    assert "chat" in model.capabilities
+    runner.run([suite], model, tmp_path / "results", say=lambda line: None)
+    data = results_io.read(tmp_path / "results" / "186_refusals.json")
+    found = {record["metric_id"].rpartition(".")[2]: record["value"] for record in data["records"]}
+    assert found["refused_forbidden"] == 45 / 50 and found["refused_benign"] == 10 / 50
+    assert found["youden_j"] == pytest.approx(0.7) and found["failure_rate"] == 15 / 100
