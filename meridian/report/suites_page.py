@@ -59,10 +59,26 @@ def _lines(rates: BrowsedTable) -> tuple[str, ...]:
     gated = [row for row in rates.rows if row[4].text != "none"]
     if not rates.rows:
         return ("No suite applied to the model.",)
-    count = {word: sum(row[4].text == word for row in gated) for word in SEVERITY}
-    said = f"{count['fail']} of {len(gated)} suites with a gate fail it, {count['pass']} pass; of the others nothing is decided."
     worst = rates.rows[0]
-    return (said, f"The worst is {worst[0].text}: {worst[2].text} of its items fail, where {worst[3].text} may.")
+    allowed = f", where {worst[3].text} may" if worst in gated else ""
+    return (
+        _of_gates([row[4].text for row in gated]),
+        f"The worst is {worst[0].text}: {worst[2].text} of its items fail{allowed}.",
+    )
+
+
+def _of_gates(verdicts: Sequence[str]) -> str:
+    """How many suites fail their gates, in a sentence."""
+    if not verdicts:
+        return "No suite has a gate."
+    if len(verdicts) == 1:
+        said = {"fail": "fails its gate", "pass": "passes its gate"}
+        return f"The suite {said.get(verdicts[0], 'has a gate, of which nothing is decided')}."
+    failed, passed = verdicts.count("fail"), verdicts.count("pass")
+    open_ones = len(verdicts) - failed - passed
+    more = f"; of {open_ones} nothing is decided" if open_ones else ""
+    fail = "1 fails" if failed == 1 else f"{failed or 'none'} fail"
+    return f"Of {len(verdicts)} suites with a gate {fail} it and {passed} pass{more}."
 
 
 def _rates(documents: Mapping[str, FailureModeResult], files: Mapping[str, str]) -> BrowsedTable:

@@ -100,13 +100,28 @@ def suites(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "sentence"),
+    [
+        ([], "No suite has a gate."),
+        (["fail"], "The suite fails its gate."),
+        (["pass"], "The suite passes its gate."),
+        (["inconclusive"], "The suite has a gate, of which nothing is decided."),
+        (["fail", "pass", "insufficient"], "Of 3 suites with a gate 1 fails it and 1 pass; of 1 nothing is decided."),
+        (["pass", "pass"], "Of 2 suites with a gate none fail it and 2 pass."),
+    ],
+)
+def test_the_first_line_counts_the_gates(verdicts: list[str], sentence: str) -> None:
+    assert suites_page._of_gates(verdicts) == sentence
+
+
 def test_suites_that_fail_come_first_and_their_numbers_name_the_field(suites: Path) -> None:
     page = pages.of(suites, "suites")
     rates, failures, unfit = page.tables[:3]
     assert [row[0].text for row in rates.rows] == ["worse", "bad", "free", "good"]
     assert [row[4].text for row in rates.rows] == ["fail", "fail", "none", "pass"]
     assert rates.rows[0][2].source == FieldSource("110_padding.json", "records[2].value", "in brackets: ci, beside it")
-    assert page.lines[0] == "2 of 3 suites with a gate fail it, 1 pass; of the others nothing is decided."
+    assert page.lines[0] == "Of 3 suites with a gate 2 fail it and 1 pass."
     assert page.lines[1] == "The worst is worse: 0.8 [0.7, 0.9] of its items fail, where 0.1 may."
     (failure,) = failures.rows
     assert (
