@@ -371,6 +371,10 @@ class Lab:
         clusters = len(set(clusters_of(self.prompts).tolist()))
         return f"{len(self.prompts)} {self.split} prompts in {clusters} clusters of {self.study.task.name}, {self.model.name}."
 
+    @property
+    def _intervals(self) -> str:
+        return "" if self.split == typed_prompt.TYPED else f", with {LEVEL:.0%} cluster-robust intervals"
+
     def _run(self, variants: Sequence[Variant]) -> Float[np.ndarray, "variant prompt"]:
         return self.study.run(Sweep(tuple(variants))).logit_diff.astype(float)
 
@@ -390,7 +394,7 @@ class Lab:
         figure = Forest(
             name=kind.replace(" ", "_").replace(",", ""),
             title=f"{kind.capitalize()} of {', '.join(asked) if len(asked) < 4 else f'{len(asked)} sets of heads'}",
-            caption=f"{what[0].upper()}{what[1:]}, with {LEVEL:.0%} cluster-robust intervals. {self._sample}",
+            caption=f"{what[0].upper()}{what[1:]}{self._intervals}. {self._sample}",
             x_label=self._unit,
             rows=forest_rows(table),
             lines={"no effect": 0.0},
