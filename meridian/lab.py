@@ -223,7 +223,7 @@ class Lab:
             title="Faithfulness: what is left of the behaviour with these heads alone",
             caption=f"Sum of the {self._metric} with all other heads ablated over its sum in the intact model; MLPs stay, "
             f"unless some are asked for or the circuit is about MLPs too. "
-            f"1 is the intact model. {LEVEL:.0%} Fieller intervals. {self._sample}",
+            f"1 is the intact model.{self._intervals('Fieller')} {self._sample}",
             x_label="faithfulness",
             rows=forest_rows(table),
             lines={"intact model": 1.0},
@@ -371,9 +371,8 @@ class Lab:
         clusters = len(set(clusters_of(self.prompts).tolist()))
         return f"{len(self.prompts)} {self.split} prompts in {clusters} clusters of {self.study.task.name}, {self.model.name}."
 
-    @property
-    def _intervals(self) -> str:
-        return "" if self.split == typed_prompt.TYPED else f", with {LEVEL:.0%} cluster-robust intervals"
+    def _intervals(self, kind: str) -> str:
+        return "" if self.split == typed_prompt.TYPED else f" {LEVEL:.0%} {kind} intervals."
 
     def _run(self, variants: Sequence[Variant]) -> Float[np.ndarray, "variant prompt"]:
         return self.study.run(Sweep(tuple(variants))).logit_diff.astype(float)
@@ -394,7 +393,7 @@ class Lab:
         figure = Forest(
             name=kind.replace(" ", "_").replace(",", ""),
             title=f"{kind.capitalize()} of {', '.join(asked) if len(asked) < 4 else f'{len(asked)} sets of heads'}",
-            caption=f"{what[0].upper()}{what[1:]}{self._intervals}. {self._sample}",
+            caption=f"{what[0].upper()}{what[1:]}.{self._intervals('cluster-robust')} {self._sample}",
             x_label=self._unit,
             rows=forest_rows(table),
             lines={"no effect": 0.0},
