@@ -364,24 +364,28 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
 
 
 def _read_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
-    dtype, device = kept_dtype(precision_of(settings)), devices.device_of(settings)
+    dtype, spread = kept_dtype(precision_of(settings)), devices.spread_over(settings)
     if (given := settings.get("given")) is not None:
-        return given.copied(dtype).to(device), given.tokenizer
+        return given.copied(dtype).to(spread[0]), given.tokenizer
     if identity.folder is None:
         from circuits import planted
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
         built.model.set_attn_implementation("eager")
-        cast(torch.nn.Module, built.model).to(device, dtype).eval()  # transformers' own `to` hides its arguments
+        cast(torch.nn.Module, built.model).to(spread[0], dtype).eval()  # transformers' own `to` hides its arguments
         return built.model, built.tokenizer
     tokenizer = load_tokenizer(identity)
-    loading = {"dtype": dtype, "attn_implementation": "eager", "local_files_only": True}
+    loading: dict[str, Any] = {"dtype": dtype, "attn_implementation": "eager", "local_files_only": True}
+    if len(spread) > 1:
+        loading["device_map"] = devices.modules_of(identity.folder, identity.n_layers, spread)
     try:
         with quiet():
             plain = _CompleteModel.from_pretrained(str(identity.folder), **loading)
     except SafetensorError as error:
         raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
-    cast(torch.nn.Module, plain).to(device).eval()
+    if len(spread) == 1:
+        cast(torch.nn.Module, plain).to(spread[0])
+    cast(torch.nn.Module, plain).eval()
     return plain, tokenizer
 
 

@@ -167,7 +167,10 @@ def prepare(
     indices = {layer: [node.index for node in ablation.heads if node.layer == layer] for layer in layers}
     return AblationHooks(
         projections,
-        {layer: torch.tensor(own, device=model.device) for layer, own in indices.items()},
+        {
+            layer: torch.tensor(own, device=next(projections[layer].parameters()).device)
+            for layer, own in indices.items()
+        },
         {layer: found[layer][own] for layer, own in indices.items()},
         identity.n_heads,
     )

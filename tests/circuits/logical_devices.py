@@ -37,6 +37,9 @@ class Elsewhere(Tensor):
     def data_ptr(self) -> int:
         return self.held.data_ptr()  # accelerate recognises tied weights by it
 
+    def tolist(self) -> Any:
+        return self.held.tolist()
+
     def __repr__(self, **unused: Any) -> str:
         return f"{self.held!r} on {self.device}"
 

@@ -27,6 +27,8 @@ from circuits.measurements import local_learning_coefficient as llc
 from circuits.models import Model
 from circuits.study import Study
 from results_io import UserError
+from suites.models.base import Request
+from suites.models.local import LocalModel
 from tests import commandline
 from tests.circuits import families, toy
 from tests.circuits.logical_devices import KIND, LogicalDevices
@@ -165,6 +167,20 @@ def test_losses_of_displaced_heads_are_those_of_one_device(engine: str, load, sp
             found.append(of(drawn.to(study.model.device), rows, torch.arange(2, device=rows.device)).cpu().numpy())
         assert differ(found[1], found[0]) < 1e-5, layer
         assert np.abs(found[0] - found[0][0, 0]).max() > 1e-3  # losses differ, so that equal ones say something
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean"])
+def test_a_plain_model_answers_as_on_one_device_with_heads_silenced_too(kind: str, two_devices) -> None:
+    """As suites run it; the silenced heads are on both devices."""
+    said, texts = [], ["Tom went to the store with Mary ."]
+    for where in ({"device": "cpu"}, {"device_map": NAMES}):
+        silenced = {"heads": ["L0H1", "L3H2"], "kind": kind, "reference": texts if kind == "mean" else []}
+        model = LocalModel({**POCKET, **where, "intervention": silenced})
+        request = Request("Then , Tom and Mary went to the store . Tom gave a book to", max_tokens=4)
+        said.append(model.generate([request])[0].text)
+        logprobs = model.loglikelihood([(request.prompt, " Mary"), (request.prompt, " Tom")])
+        said.append([round(one.logprob, 4) for one in logprobs])
+    assert said[:2] == said[2:] and len({*said[1]}) == 2
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
