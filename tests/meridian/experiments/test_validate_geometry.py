@@ -60,8 +60,8 @@ def test_no_interval_that_ships_holds_less_than_the_bar_at_any_size():
     cells = [row for row in ROWS if row["coverage"] and row["metric"] not in validate_geometry.NOTES]
     assert sum(row.get("wording") == "t3" for row in cells) == 36
     assert len(cells) > 340 and [row for row in cells if row["coverage"]["high"] < low] == []
-    wide = [row for row in cells if row["coverage"]["low"] > high]  # from 0 on, where one side alone can miss
-    assert len(wide) < 8 and all((row["effect"], row.get("noise"), row.get("axes")) == (0, "t3", 384) for row in wide)
+    wide = [row for row in cells if row["coverage"]["low"] > high]  # as the page says of t3 in 384 dimensions
+    assert len(wide) < 8 and all((row.get("noise"), row.get("axes")) == ("t3", 384) for row in wide)
 
 
 def test_what_a_run_reports_has_cells_of_its_own():
@@ -97,8 +97,9 @@ def test_false_positives_are_at_the_level():
     null = [row for row in ROWS if row["effect"] == 0 and row["rejected"] and row["metric"] != "mean_pis"]
     held = [row["rejected"]["low"] <= 0.05 <= row["rejected"]["high"] for row in null]
     assert np.mean(held) > 0.9 and np.mean([row["rejected"]["share"] for row in null]) < 0.06
-    together = [validate_geometry._holds(row["rejected"], 0.05, 1 - 0.95 ** (1 / len(null))) for row in null]
-    assert all(together)  # six pairs, at .031 and less, did not
+    outside = [row for row in null if not validate_geometry._holds(row["rejected"], 0.05, 1 - 0.95 ** (1 / len(null)))]
+    named = [(row["metric"], row["axes"], row["outputs"], row["rejected"]["share"]) for row in outside]
+    assert named == [("pss", 2, 5, 0.088)]  # 8,000 more repetitions gave .047, as the page says
     assert {row["metric"] for row in null} >= {"ods", "ow", "ps", "jbs"}
 
 
@@ -128,8 +129,10 @@ def test_planted_heads_are_named_first_and_shams_name_none():
     assert [len(found) for found in own.values()] == [10, 10, 10, 20]
     assert sum(row["right"] for row in own["persona"]) >= 9 and sum(row["right"] for row in own["wording"]) >= 9
     assert sum(row["right"] for row in own["sham"]) >= 19 and {row["kind"] for row in own["sham"]} == {""}
-    for kind, read_as in geometry_plants.READ_AS.items():
-        assert {row["kind"] for row in own[kind]} <= {read_as, trace.UNDECIDED}, kind
+    assert {row["kind"] for row in own["persona"]} == {"trait"} and {row["kind"] for row in own["wording"]} == {
+        "method"
+    }
+    assert Counter(row["kind"] for row in own["position"]) == {trace.UNDECIDED: 7, "trait": 2, "": 1}
     plants = {(row["plant"], row["head"], str(row["words"])) for row in rows}
     assert len(plants) == 50  # no plant is counted twice
 
@@ -139,13 +142,9 @@ def test_shams_name_no_head_that_stays_in_the_model_as_it_is_and_what_is_named_b
     rows = [row for row in STORED["data"]["heads"] if row["plant"] != geometry_plants.INTACT]
     shams = [row for row in rows if row["plant"] == "sham"]
     named = {head for row in shams for head in row["further"]}
-    assert not named & {*intact["stayed"]} and named == {"L0H1", "L0H2", "L0H3", "L0H5", "L0H7"}
-    assert sum(not row["further"] for row in shams) == 5  # by the stricter rule, as the page says
-    for plant, most in (
-        ("persona", {"trait": 13}),
-        ("wording", {"both": 20, "trait": 15, "method": 1}),
-        ("sham", {"both": 1}),
-    ):
+    assert not named & {*intact["stayed"]} and named == {"L0H2"}
+    assert sum(not row["further"] for row in shams) == 19 and not any(row["otherwise"] for row in shams)
+    for plant, most in (("persona", {"trait": 9}), ("wording", {"both": 21, "trait": 3, "method": 1}), ("sham", {})):
         kinds = Counter(kind for row in rows if row["plant"] == plant for kind in row["further"].values())
         assert {kind: count for kind, count in kinds.items() if kind != trace.UNDECIDED} == most, plant
 
