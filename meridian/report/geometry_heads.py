@@ -31,10 +31,10 @@ def tables(folder: Path) -> tuple[BrowsedTable, ...]:
     placed.sort(key=lambda one: (ORDER[one[2]["kind"]], -_size(one[2]["effects"])))
     heads = tuple(_head(one, path.name) for one in placed)
     effects = tuple(row for one in placed for row in _effects(one, path.name))
-    settings = found["subject"]["settings"]
+    level = _setting(found, "level")
     components = (
-        f"Every quantity of every head: the change with the {100 * settings['level']:g}% interval that holds for all at once, "
-        "and the narrower one by which a head is shown to leave something alone."
+        f"Every quantity of every head: the change with the interval that holds for all at once{level and f' at {level}'}, and "
+        "the narrower one by which a head is shown to leave something alone."
     )
     return (
         BrowsedTable("heads", "Heads that hold the position", _text(found, sets), HEADS, heads, HEADS[1:4]),
@@ -46,16 +46,23 @@ def _head(one: Placed, file: str) -> tuple[TableCell, ...]:
     name, _, head = one
     spread = [effect for effect in head["effects"] if effect["quantity"] == trace.SPREAD]
     others = [effect for effect in head["effects"] if effect["quantity"] != trace.SPREAD]
-    largest = max(others, key=lambda effect: abs(effect["estimate"]))
     return (
         TableCell(head["head"]),
         TableCell(head["kind"] or UNNAMED),
         TableCell(head["position"]),
         TableCell(head["spread"]),
-        _change(one, largest, file, _title(largest["quantity"])),
-        _change(one, spread[0], file),
+        _largest(one, others, file),
+        _largest(one, spread, file),
         TableCell(name),
     )
+
+
+def _largest(one: Placed, effects: list[AblatedHeadEffect], file: str) -> TableCell:
+    """The largest of some changes, with its name unless it is tau²; a dash if there is none."""
+    if not effects:
+        return TableCell("–")
+    found = max(effects, key=lambda effect: abs(effect["estimate"]))
+    return _change(one, found, file, "" if found["quantity"] == trace.SPREAD else _title(found["quantity"]))
 
 
 def _effects(one: Placed, file: str) -> Iterator[tuple[TableCell, ...]]:
@@ -87,13 +94,19 @@ def _title(quantity: str) -> str:
     return "tau²" if quantity == trace.SPREAD else quantity.replace("_", " ")
 
 
+def _setting(found: GeometryTraceResult, name: str) -> str:
+    """A number of the trace's settings as text; empty in a result that does not record it."""
+    value = found["subject"]["settings"].get(name)
+    return f"{value:g}" if isinstance(value, int | float) else ""
+
+
 def _text(found: GeometryTraceResult, sets: Mapping[str, TracedSet]) -> str:
     """What the numbers are, and which sets and framings have none."""
-    settings = found["subject"]["settings"]
+    margin = _setting(found, "trace_margin")
     lines = [
         "Result 180: the change when one head is replaced by its mean over the neutral wordings, in nats (tau²: nats squared), "
         "divided by the scale of a set that fixes one. A "
-        f"head moved the position or the spread if an interval lies beyond {settings['trace_margin']:g} on either side, and it "
+        f"head moved the position or the spread if an interval lies beyond {margin or 'the margin'} on either side, and it "
         "stayed if the narrower intervals all lie within; else it is open. The largest change is of position or framing.",
         "Trait heads move the position and not the spread, method heads the spread and not the position.",
     ]

@@ -162,7 +162,7 @@ def test_which_positions_a_model_has(of) -> None:
     assert torch.equal(of("gpt2").rotate(x), x)
     for architecture in ("neox", "llama", "qwen2"):
         assert of(architecture).positions is None
-        cos, sin = of(architecture).angles(LENGTH)
+        cos, sin = of(architecture).angles(LENGTH, 0, torch.device("cpu"))
         assert cos.shape == sin.shape
         assert cos.shape[0] == LENGTH
         assert float((cos**2 + sin**2 - 1).abs().max()) < 1e-6

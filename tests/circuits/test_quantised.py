@@ -61,7 +61,7 @@ def test_files_that_hold_so_although_no_configuration_says_it(kind, stored, copi
     weights = load_file(copied / "model.safetensors")
     name = "model.layers.1.mlp.up_proj.weight"
     save_file({**weights, name: weights[name].to(kind)}, copied / "model.safetensors", {"format": "pt"})
-    how = f"{name} is stored as {stored}"
+    how = f"{name!r} is stored as {stored}"
     assert refusal(copied) == f"model mine cannot be run: {runnable.QUANTISED.format(how=how)}"
 
 

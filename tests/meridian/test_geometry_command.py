@@ -123,10 +123,10 @@ def test_what_the_figures_hold(ran):
         assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
         assert one.x_label == "good against bad (log-odds, nats)"  # no scale is fixed
     stored = results_io.read(ran[0] / "171_position.json")["data"]["sets"]["mine"]["constructs"]
-    for one in maps:  # the kept set is OW's: 32 prompts, of which 8 come after a turn
+    for one in maps:  # the kept set is OW's: 8 neutral prompts of 32
         variants = stored[one.name.removeprefix("map_mine_")]["variants"].values()
-        prompts = np.array([np.mean(v["points"], axis=0) for v in variants])
-        assert len(prompts) == 32 and np.allclose(one.hull, geometry.outline(width.kept(prompts)))
+        prompts = np.array([np.mean(v["points"], axis=0) for v in variants if v["method"] == "paraphrase"])
+        assert (len(variants), len(prompts)) == (32, 8) and np.allclose(one.hull, geometry.outline(width.kept(prompts)))
     assert geometry._axis({"axes": ["x"], "kind": "choices", "scale": {"rms": 2.0}}, 0) == "x (scaled log-odds)"
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
@@ -138,7 +138,7 @@ def test_what_the_figures_hold(ran):
     assert drift.x == ("0", "1") and drift.series[0].y[0] == 0 < drift.series[0].y[1]
     assert len(drift.series) == 1 and "no band" in drift.caption  # likelihoods are exact: nothing is random
     (compared,) = [one for one in figures if isinstance(one, Forest)]
-    assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
+    assert [row.label for row in compared.rows] == ["published", "estimate"] * 7  # OW of all constructs too
     shifts = [
         r["detail"]["shift"]
         for r in results_io.read(ran[0] / "173_framing.json")["records"]

@@ -45,7 +45,7 @@ class Structural(Study):
             projections={"o": weights},
             bounds_logits=False,
             normalises_attention=False,
-            bridge=SimpleNamespace(ln_final=lambda stream: stream * (1 + stream.flip(-1) / 20)),
+            final_norm=lambda stream: stream * (1 + stream.flip(-1) / 20),
             device="cpu",
         )
         for name, value in {
