@@ -251,7 +251,7 @@ def _require_sound(path: Path, document: Mapping[str, Any], as_written: bool) ->
 
 def _parsed(path: Path, text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refused, parse_int=_integer, object_pairs_hook=_once)
+        return json.loads(text, parse_constant=_refused, parse_int=_integer, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ResultError(path, f"is not readable JSON ({error})") from error
 
@@ -266,8 +266,11 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. Raises ValueError for a repeated key, of which readers may take the first or the last value."""
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these pairs, as `object_pairs_hook` of JSON.
+
+    Raises ValueError for a repeated key, of which readers may take the first or the last value.
+    """
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands there twice")

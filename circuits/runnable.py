@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from safetensors import SafetensorError, safe_open
 
+import results_io
 from results_io import UserError
 
 if TYPE_CHECKING:  # takes seconds to import, which a run that measures nothing can save
@@ -55,7 +56,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
 
     path = folder / "config.json"
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        stored = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=results_io.once)
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON; copy the model's configuration there anew") from error
     kind = stored.get("model_type") if isinstance(stored, dict) else None
@@ -127,14 +128,6 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
             raise UserError(f"{beside} cannot be read as JSON; copy it there anew, or leave it out") from error
         if not isinstance(found, dict):
             raise UserError(f"{beside} holds no keys with values; copy it there anew, or leave it out")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. ValueError for a key that stands there twice, of which other readers may take the first."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
 
 
 def _cut(value: Any) -> str:

@@ -18,7 +18,7 @@ def document_of(path: Path) -> dict[str, Any]:
         if not text.strip():
             raise UserError(f"{path} is empty; export the graph again")
         found = json.loads(
-            text, object_pairs_hook=_once, parse_int=_integer, parse_float=_finite, parse_constant=_refused
+            text, object_pairs_hook=results_io.once, parse_int=_integer, parse_float=_finite, parse_constant=_refused
         )
     except UserError:
         raise
@@ -67,13 +67,6 @@ def _kind(found: Any) -> str:
     return {list: "a list", str: "a text", bool: "true or false"}.get(
         type(found), "null" if found is None else "a number"
     )
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands there twice")
-    return found
 
 
 def _integer(digits: str) -> int:
