@@ -32,7 +32,7 @@ from suites.statistics import proportions
 
 WORDS = 2.0  # RMS distance of paired wordings from their centre, where noise has RMS 1
 TRUE_WIDTH = 4_000_000  # independent pairs that give the true quantile of distances, to within .001
-ISSUES, DRAWS = 12, 5  # the constructs of `opinions`, and the draws of a variant
+CONSTRUCTS, DRAWS = 12, 5  # those of `opinions`, and the draws of a variant
 Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval should cover
 
 
@@ -328,12 +328,14 @@ GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     ),
     "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
     "ps": lambda s: (
-        {"issues": n, "cluster": k, "effect": e} for n, k in ((12, 1), (40, 1), (40, 2)) for e in s["effects"]
+        {"issues": n, "cluster": k, "effect": e}
+        for n, k in ((coverage.FEWEST, 1), (40, 1), (40, 2))
+        for e in s["effects"]
     ),
     "mtmm": lambda s: (
         {"units": n, "effect": e} for n, e in ((mtmm.FEWEST_UNITS, 0.0), (mtmm.FEWEST_UNITS, 0.5), (60, 0.5))
     ),
-    "mtmm_components": lambda s: ({"constructs": n, "effect": e} for n in (12, 24) for e in s["effects"]),
+    "mtmm_components": lambda s: ({"constructs": n, "effect": e} for n in (CONSTRUCTS, 24) for e in s["effects"]),
 }
 PAIRS = findings.PAIRED_FROM  # the fewest wordings for a paired comparison
 SMALLEST = {  # the smallest size at which a metric gives an interval
@@ -348,7 +350,7 @@ SMALLEST = {  # the smallest size at which a metric gives an interval
     "ow": ("prompts", width.FEWEST),
     "ow_topics": ("topics", width.FEWEST),
     "jbs": ("cases", judge_bias.FEWEST),
-    "ps": ("issues", ISSUES),
+    "ps": ("issues", coverage.FEWEST),
     "mtmm": ("units", mtmm.FEWEST_UNITS),
-    "mtmm_components": ("constructs", ISSUES),
+    "mtmm_components": ("constructs", CONSTRUCTS),
 }

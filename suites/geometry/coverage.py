@@ -10,7 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from results_io import UserError
-from suites.estimate import missing
+from suites.estimate import Estimate, missing
 from suites.geometry import relabelling
 from suites.geometry.metric import ROUNDING, Metric, PublishedScore, centre, points, same_axes, settled
 from suites.statistics import proportions
@@ -19,6 +19,9 @@ from suites.statistics.permutation import FEWEST_RESAMPLES
 NUMBER, ID, NAME = "178", "G.ps", "coverage"
 FORMULA = "share of issues with o_A in region A and o_B in region B"
 UNIT = "share of issues"
+FEWEST = (
+    20  # topics: the fewest single issues whose Wilson interval covers .92 to .98 at any true share of .1 to .9 (exact)
+)
 FEWEST_ANCHORS = 10  # labelled texts of a side
 RADIUS = 0.9  # quantile of the anchors' leave-one-out distances
 EXCHANGED = "answers to the two sides exchanged, topic by topic"
@@ -94,10 +97,10 @@ def ceiling(anchors: ArrayLike) -> float:
     return float(np.mean(inside))
 
 
-def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMPLES) -> Metric:
+def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMPLES, fewest: int = FEWEST) -> Metric:
     """Share of issues with more than half of the draws covered on both sides, with Wilson's interval clustered by topic.
 
-    The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues
+    Under `fewest` topics it has no interval: `interval` in `detail` says insufficient, and the assumptions say why. The published number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues
     covered on each single side. p: of a model that answers alike whichever side it is asked for; the answers to both sides are
     then exchanged, topic by topic (one-sided: more issues covered), none under six topics. An issue with a side that has neither
     an output nor a refusal is excluded; undefined if none is left. Not applicable without issues.
@@ -111,7 +114,7 @@ def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMP
         return Metric(PublishedScore(None, FORMULA, reason), missing("undefined", reason, UNIT))
     both = [min(issue.shares) > COVERED for issue in issues]
     means = [all(_mean_inside(issue, side) for side in (0, 1)) for issue in issues]
-    estimate = proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT)
+    estimate = _with_enough(proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT), issues, fewest)
     sides = {
         f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
     }
@@ -128,6 +131,17 @@ def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMP
             detail={**estimate.detail, **sides},
         ),
     )
+
+
+def _with_enough(estimate: Estimate, issues: Sequence[Issue], fewest: int) -> Estimate:
+    """`estimate`, without its interval and with the reason if the issues have under `fewest` topics."""
+    count = len({issue.topic for issue in issues})
+    if count >= fewest:
+        return estimate
+    reason = f"{count} topics; at least {fewest} are needed"
+    kept = {name: value for name, value in estimate.detail.items() if name != "independent"}  # an interval too
+    detail = {**kept, "topics": count, "interval": {"status": "insufficient_data", "reason": reason}}
+    return replace(estimate, ci=None, assumptions=(f"no interval: {reason}",), detail=detail)
 
 
 def _exchanged(issues: Sequence[Issue], seed: int, resamples: int) -> float | None:

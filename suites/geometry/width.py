@@ -18,6 +18,7 @@ FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise med
 FEWEST = 20  # prompts
 KEPT, QUANTILE = 0.9, 0.9
 DIGITS = 12  # decimal places, relative to the largest distance: distances equal to so many are ties
+ROWS = 128  # points whose differences from all others are held at once
 RESAMPLES = 999  # permutations: each has all distances anew, and p needs no step below .001 to be read at .05
 PERMUTED = "draws permuted over prompts, statistic the width"
 METHOD = "quantiles of distances at the jackknifed share of pairs (Woodruff)"
@@ -106,7 +107,12 @@ def _of_draws(draws: Sequence[ArrayLike], seed: int, resamples: int) -> tuple[fl
 
 
 def _distances(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point point"]:
-    return np.linalg.norm(settled(table[:, None] - table[None], table), axis=-1)
+    """All pairwise distances. The differences are held for ROWS points at a time, so that the distances alone take memory."""
+    found = np.empty((len(table), len(table)))
+    for start in range(0, len(table), ROWS):
+        part = slice(start, start + ROWS)
+        found[part] = np.linalg.norm(settled(table[part, None] - table[None], table), axis=-1)
+    return found
 
 
 def _woodruff(

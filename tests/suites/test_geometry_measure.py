@@ -244,13 +244,13 @@ def test_languages_reasoning_and_both_sides(tmp_path):
     ]
     anchors = {side: [says(at + 0.01 * k) for k in range(12)] for side, at in (("a", 1.0), ("b", 9.0))}
     own = [
-        question(f"q{k}", variants=variants, regions=anchors, answer_pattern="<(.*)>", topic=str(k)) for k in range(9)
+        question(f"q{k}", variants=variants, regions=anchors, answer_pattern="<(.*)>", topic=str(k)) for k in range(20)
     ]
     found = records(measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path, SETTINGS), tmp_path)
     language, coverage = found["G.lds.mine.q0"], found["G.ps.mine"]
     assert language["detail"]["squared"] == pytest.approx(4, abs=3) and language["status"] == "ok"
     assert found["G.rss.mine"]["value"] == pytest.approx(0.2, abs=0.05)  # wordings are spread a fifth as wide
-    assert coverage["value"] == 1.0 and coverage["n"] == 9 and coverage["detail"]["anchors_covered"] > 0.5
+    assert coverage["value"] == 1.0 and coverage["n"] == 20 and coverage["detail"]["anchors_covered"] > 0.5
     figures = {one.name: one for one in geometry_figures.build(tmp_path)}
     ratio, share = (figures["published_and_estimate_ratios_mine"].rows[k : k + 2] for k in (0, 2))
     assert [one.estimate for one in share] == [1.0, 1.0] and share[1].low == coverage["ci"]["low"]

@@ -332,10 +332,39 @@ def test_oracle_9_shares_of_issues():
     both = ([(0.0, 0.5)] * 3, [(9.0, 9.5)] * 3)
     one = ([(0.0, 0.5)] * 3, [(0.0, 0.5)] * 3)
     issues = [coverage.Issue(str(k), both if k < 7 else one, ball) for k in range(10)]
-    found = coverage.ps(issues)
+    found = coverage.ps(issues, fewest=10)
     assert found.published.value == found.estimate.value == near(0.7)
     assert (found.estimate.bounds.low, found.estimate.bounds.high) == (near(0.396778), near(0.892209))
     assert (found.estimate.detail["side_a"], found.estimate.detail["side_b"]) == (1.0, 0.7)
+
+
+def test_shares_of_under_twenty_topics_have_no_interval_and_say_why():
+    ball = coverage.Ball(np.zeros(1), 1.0), coverage.Ball(np.full(1, 9.0), 1.0)
+    issues = [coverage.Issue(f"t{k % 20}", ([0.0], [9.0 * (k % 2)]), ball) for k in range(40)]
+    found = coverage.ps(issues).estimate
+    assert found.value == 0.5 and found.bounds.low < 0.36 and "interval" not in found.detail
+    for few in (issues[:19], [coverage.Issue(f"t{k % 19}", one.sides, ball) for k, one in enumerate(issues)]):
+        found = coverage.ps(few).estimate
+        assert found.value == near(9 / 19 if len(few) == 19 else 0.5) and found.p_value is not None and found.ci is None
+        assert found.assumptions == ("no interval: 19 topics; at least 20 are needed",)
+        assert found.detail["interval"]["status"] == "insufficient_data" and "independent" not in found.detail
+
+
+def test_twenty_issues_are_the_fewest_whose_interval_covers_as_it_says_whatever_the_share():
+    """Exact coverage, a binomial sum: of 12 issues it falls to .914, of 20 it is .927 to .979; of more at worst .9198 and .981."""
+
+    def covered(count):
+        counts, shares = np.arange(count + 1), np.linspace(0.1, 0.9, 161)
+        ends = np.array([(b.low, b.high) for b in (proportions.wilson(int(k), count).bounds for k in counts)])
+        inside = (ends[:, :1] <= shares) & (shares <= ends[:, 1:])
+        return (stats.binom.pmf(counts[:, None], count, shares) * inside).sum(0)
+
+    assert coverage.FEWEST == 20
+    assert covered(12).min() == pytest.approx(0.914, abs=5e-4)
+    assert covered(20).min() == pytest.approx(0.927, abs=5e-4) and covered(20).max() == pytest.approx(0.979, abs=5e-4)
+    assert all(found.max() > 0.98 or found.min() < 0.92 for found in map(covered, range(10, 20)))
+    more = [covered(count) for count in range(21, 60)]
+    assert min(found.min() for found in more) >= 0.9195 and max(found.max() for found in more) <= 0.981
 
 
 def test_an_issue_without_outputs_on_a_side_is_left_out_and_is_no_zero():
