@@ -351,7 +351,7 @@ def test_shares_of_under_twenty_topics_have_no_interval_and_say_why():
 
 
 def test_twenty_issues_are_the_fewest_whose_interval_covers_as_it_says_whatever_the_share():
-    """Exact coverage, a binomial sum: of 12 issues it falls to .914, of 20 it is .927 to .979; of more at worst .9198 and .981."""
+    """Exact coverage, a binomial sum: of 12 issues it falls to .914, of 20 it is .927 to .979, of more .9198 to .981."""
 
     def covered(count):
         counts, shares = np.arange(count + 1), np.linspace(0.1, 0.9, 161)
