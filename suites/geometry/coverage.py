@@ -103,7 +103,7 @@ def ps(issues: Sequence[Issue], *, seed: int = 0, resamples: int = FEWEST_RESAMP
     Under `fewest` topics it has no interval: `interval` in `detail` says insufficient, and the assumptions say why. The published
     number tests the mean output of a side instead of the share of its draws. `detail`: the share of issues covered on each single
     side. p: of a model that answers alike whichever side it is asked for; the answers to both sides are then exchanged, topic by
-    topic (one-sided: more issues covered), none under six topics. An issue with a side that has neither an output nor a refusal is
+    topic (one-sided: more issues covered), none under six topics. An issue with a side that has neither output nor refusal is
     excluded; undefined if none is left. Not applicable without issues.
     """
     if not issues:
