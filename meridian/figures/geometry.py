@@ -38,7 +38,6 @@ from suites.geometry import (
 LEVEL = 0.95
 ALPHA = 0.05  # for single constructs; a twentieth is expected even if nothing moves
 CORNERS = 60  # points of a drawn ellipse
-NEUTRAL = ("paraphrase", "direct")  # methods of neutral wordings
 MAPS = 6  # constructs shown, those with the largest movement first
 SHARED = {  # metrics whose overall estimate is a mean of squares; it is shown as a distance, like the published number
     position.NUMBER: "ODS, distance from the reference",
@@ -117,7 +116,7 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
     }  # these have a separate figure
     clouds = {k: np.array(v["points"], dtype=float)[:, :2] for k, v in plain.items()}
     means = {k: cloud.mean(0) for k, cloud in clouds.items()}
-    base = np.array([means[k] for k in means if plain[k]["method"] in NEUTRAL])
+    base = np.array([means[k] for k in means if plain[k]["method"] == _neutral_method(data)])
     if len(base) < 3:
         return None
     centre = base.mean(0)
@@ -147,8 +146,13 @@ def _map(name: str, key: str, data: ConstructPoints, shown: SetPoints) -> Output
 
 def _neutral(data: ConstructPoints) -> np.ndarray:
     """The mean output of every neutral wording, which OW is of, on all axes."""
-    used = [v["points"] for v in data["variants"].values() if v["method"] in NEUTRAL]
+    used = [v["points"] for v in data["variants"].values() if v["method"] == _neutral_method(data)]
     return np.array([np.mean(points, axis=0) for points in used if points])
+
+
+def _neutral_method(data: ConstructPoints) -> str:
+    """The method of the neutral wordings, as the metrics take them: paraphrases, or else the direct ones."""
+    return "paraphrase" if any(v["method"] == "paraphrase" for v in data["variants"].values()) else "direct"
 
 
 def _plane(shown: SetPoints) -> str:

@@ -151,6 +151,24 @@ def test_what_the_figures_hold(ran):
     assert corner == list(maps[0].ellipse[0])
 
 
+def test_maps_take_the_neutral_wordings_of_the_metrics_direct_ones_only_where_there_are_no_paraphrases():
+    rng = np.random.default_rng(2)
+
+    def shown(methods):
+        variants = {
+            f"v{k}": {"method": method, "persona": None, "points": rng.normal(size=(3, 2)).tolist()}
+            for k, method in enumerate(methods)
+        }
+        constructs = {"q": {"title": "A question", "reference": None, "variants": variants}}
+        return {"kind": "numbers", "axes": ["x", "y"], "scale": {}, "deterministic": False, "constructs": constructs}
+
+    both = ["paraphrase"] * 4 + ["direct"] * 5
+    (one,) = geometry.maps("mine", shown(both))
+    assert len(one.wordings) == 4 and "neutral wordings (4)" in one.caption and len(one.draws) == 27
+    (one,) = geometry.maps("mine", shown(["direct"] * 5))
+    assert len(one.wordings) == 5
+
+
 def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
     drawn = {one.name: (one, plotly.specification(one)) for one in geometry.build(ran[0])}
     shown, specification = next(pair for name, pair in drawn.items() if name.startswith("map_"))
