@@ -11,7 +11,7 @@ from calibrations.number_format import interval_text, three_digits
 from meridian.figures import colours
 from meridian.figures.layout import axis_ends
 from meridian.figures.names import human
-from meridian.figures.static_panel import FAINT, ink, legend, panel, percent, vertical_lines
+from meridian.figures.static_panel import ink, legend, panel, percent, vertical_lines
 from meridian.figures.values import EstimateMark, Forest
 
 LINE = 0.155  # inches
@@ -111,7 +111,8 @@ def _estimate(axes: Axes, place: int, row: EstimateMark) -> None:
     colour, marker = _style(row.verdict)
     if row.estimate is None:
         words = row.verdict if row.verdict in ("insufficient", "not run") else "no estimate"
-        axes.text(0.01, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=FAINT)
+        at = {"transform": axes.get_yaxis_transform(), "va": "center"}
+        axes.text(0.01, place, words, fontsize=6, fontstyle="italic", color=ink(), **at)
         return
     if row.low is not None or row.high is not None:
         ends = [row.estimate if end is None else end for end in (row.low, row.high)]
