@@ -265,7 +265,7 @@ def test_a_lab_looks_at_discovery_prompts_by_default_and_at_a_users_circuit_and_
         (lambda lab: lab.logit_lens("first"), "prompt first is not there; use 0 to 39"),
         (lambda lab: lab.prompt(None, "Mary", "John"), "None is no text; give prompt, answer and foil as text"),
         (lambda lab: lab.prompt("Mary and John", "Mary", 2), "2 is no text; give prompt, answer and foil as text"),
-        (lambda lab: lab.prompt("Zyx and Mary", "Mary", "Zyx", "Mary and Zyx"), "does not know the first word"),
+        (lambda lab: lab.prompt("Zyx Mary and John said to", "Mary", "John"), "does not know the first word"),
         (lambda lab: meridian.open(3), "3 is no folder; give that of a finished run"),
         (lambda lab: meridian.compare("a", None), "None is no folder; give that of a finished run"),
         (lambda lab: meridian.run(3), "3 is no setting; write settings as text"),
