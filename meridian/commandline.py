@@ -419,7 +419,7 @@ def sentence(error: Exception) -> str:
         if group == "hydra":
             return (
                 f"{'='.join(error.missing_cfg_file.rsplit('/', 1))} is unknown here; submitit's launchers come with "
-                "pip install 'meridian-circuits[slurm]', Ray's with 'meridian-circuits[ray]'"
+                "pip install -e '.[slurm]', Ray's with -e '.[ray]'"
             )
         return f"{group}={name} is unknown; {_remedy(name, group)}"
     if text.startswith("Could not override"):

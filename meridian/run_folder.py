@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, cast
 
 import node_names
+import result_types
 import results_io
 from calibrations import calibrate, preconditions
 from calibrations.certificate_row import CertificateRow, rows_of
@@ -135,9 +136,14 @@ class RunFolder:
         return document
 
     def data(self, number: str) -> Mapping[str, Any] | None:
-        """The data of result `number`; None if it is missing."""
+        """The data of result `number`; None if this run has no such result. UserError if no run has one."""
         document = self.document(number)
-        return None if document is None else document["data"]
+        if document is not None:
+            return document["data"]
+        if f"{number!s:0>2}" not in result_types.NUMBERED:
+            here = sorted(path.name.partition("_")[0] for path in self.path.glob("[0-9]*_*.json"))
+            raise UserError(f"no result has the number {str(number)!r}; this run has {', '.join(here)}")
+        return None
 
     def calibration(self, identifier: str) -> Mapping[str, Any] | None:
         """The document of a calibration by its ID ("C11"), or of the preconditions ("P"); None if it was not made."""

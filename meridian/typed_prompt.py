@@ -105,7 +105,8 @@ def _require_readable(study: Study, row: PromptSet) -> None:
         before = tokenizer.decode(tokens[: tokens.index(unknown)], skip_special_tokens=True).strip()
         which = f"the word after {before!r}" if before else "the first word"
         raise UserError(
-            f"the tokenizer of {study.model.name} does not know {which}; lab.texts() shows words that it knows"
+            f"the tokenizer of {study.model.name} does not know {which}; use words of the task's prompts, "
+            "which lab.texts() shows in Python"
         )
     if len(tokens) > most:
         raise UserError(f"the prompt has {len(tokens)} tokens, and {study.model.name} reads at most {most}; shorten it")

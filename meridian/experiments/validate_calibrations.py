@@ -43,7 +43,7 @@ def run(context: RunContext) -> None:
     write(folder, INTERVALS, {}, coverage_document(settings["coverage"], simulated(context)))
     for shown in page.tables(*stored(folder)):
         context.reporter.console.print(shown)
-    figure.save(stored(folder)[0], folder / "error_rates.svg", context.reporter.say)
+    figure.save(stored(folder)[0], folder / "error_rates.svg")
     context.reporter.say(f"Results {folder}")
 
 

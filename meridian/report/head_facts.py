@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int
+
 from calibrations.certificate_row import MetricRow
 from calibrations.evidence import Head
 from calibrations.number_format import number
@@ -79,7 +82,7 @@ def _method(run: RunFolder, measure: HeadQuantity, figure: HeatMap) -> Method:
     )
 
 
-def _span(rows: Sequence[int]) -> str:
+def _span(rows: Int[np.ndarray, " row"]) -> str:
     """The slice of a file's rows, such as "[0:400]", that are judged; "" if other rows stand between them."""
     first, last = int(min(rows)), int(max(rows))
     return f"[{first}:{last + 1}]" if last - first + 1 == len(rows) else ""

@@ -368,18 +368,10 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _datasketch() -> Any:
-    try:
-        import datasketch
-    except ImportError as error:
-        raise UserError(
-            "near duplicates need the package datasketch, which is not installed: pip install 'meridian-circuits[contamination]'"
-        ) from error
-    return datasketch
-
-
 def _minhash(items: frozenset[str], permutations: int, seed: int) -> Any:
-    signature = _datasketch().MinHash(num_perm=permutations, seed=seed)
+    import datasketch  # takes a second, and only this search needs it
+
+    signature = datasketch.MinHash(num_perm=permutations, seed=seed)
     signature.update_batch([item.encode() for item in sorted(items)])
     return signature
 
@@ -388,10 +380,12 @@ def _candidates(
     sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]], threshold: float, permutations: int, seed: int
 ) -> set[tuple[int, int]]:
     """Pairs whose MinHash signatures share a band."""
+    import datasketch
+
     if not 0 < threshold <= 1:
         raise UserError(f"threshold is {threshold}; expected a Jaccard index above 0 and up to 1, for example 0.5")
     slack = 3 * math.sqrt(threshold * (1 - threshold) / permutations)
-    index = _datasketch().MinHashLSH(
+    index: Any = datasketch.MinHashLSH(
         threshold=max(0.01, threshold - slack), num_perm=permutations, weights=(0.1, 0.9)
     )  # a missed pair is lost, while a false candidate only costs a comparison
     for place, items in enumerate(others):

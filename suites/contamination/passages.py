@@ -96,7 +96,7 @@ def near_duplicates(
     """Pairs of items (`texts` by id) and passages with a Jaccard index >= `threshold()` or, with `embed`, a cosine >= `cosine`.
 
     Candidates come from MinHash with 128 permutations over 5-token shingles and are compared exactly. An item with fewer tokens
-    than a shingle is excluded. UserError as `of_corpus`, and without the package datasketch. Source: Broder 1997.
+    than a shingle is excluded. UserError as `of_corpus`. Source: Broder 1997.
     """
     compared = {name: bool(overlap.shingles(text)) for name, text in texts.items()}
     names = [name for name, long_enough in compared.items() if long_enough]

@@ -33,7 +33,7 @@ SEPARATOR = "#"  # between a variant and an axis in the id of an item of choices
 PROBE = "the weights are known by what they make of a sentence"
 READ_SECONDS = 1.0  # time limit of a pattern per output
 NO_EMBEDDER = (
-    "coordinates of kind {kind} need a sentence embedder, which is not installed; run pip install 'meridian-circuits[embedder]', "
+    "coordinates of kind {kind} need a sentence embedder, which is not installed; run pip install -e '.[embedder]', "
     "or declare coordinates of kind choices or scale"
 )
 

@@ -383,8 +383,8 @@ def test_a_command_without_a_line_in_the_table_is_named() -> None:
     [
         (
             "hydra/launcher=nothing",
-            "hydra/launcher=nothing is unknown here; submitit's launchers come with pip install 'meridian-circuits[slurm]', "
-            "Ray's with 'meridian-circuits[ray]'",
+            "hydra/launcher=nothing is unknown here; submitit's launchers come with pip install -e '.[slurm]', "
+            "Ray's with -e '.[ray]'",
         ),
         (
             "task=nothing",

@@ -36,7 +36,6 @@ def corpus(tmp_path):
 
 @pytest.mark.slow
 def test_a_corpus_that_holds_some_items(corpus, tmp_path):
-    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
     results, suite = tmp_path / "results", declaration.load(SUITE)
     held = {item.id for item in suite.items[:30]}
     # this model is right on what the corpus holds, and on every third of the others

@@ -33,10 +33,8 @@ CHEAP = (
     "measurement.llc.draws=8",
 )
 PROMPTS = {"evaluation": 16, "held_out": 8, "discovery": 8, "reference": 150}
-needs_submitit = pytest.mark.skipif(
-    importlib.util.find_spec("submitit") is None, reason="pip install 'meridian-circuits[slurm]'"
-)
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install 'meridian-circuits[ray]'")
+needs_submitit = pytest.mark.skipif(importlib.util.find_spec("submitit") is None, reason="pip install -e '.[slurm]'")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="pip install -e '.[ray]'")
 
 
 @pytest.fixture(scope="module")

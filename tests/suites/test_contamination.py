@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -155,7 +154,6 @@ def test_jaccard_by_hand():
 
 
 def test_minhash_is_within_three_standard_errors():
-    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
     four = [frozenset("1234"), frozenset("3456")]
     estimates = [contamination.minhash_jaccard(*four, seed=seed) for seed in range(1, 101)]
     error = math.sqrt(1 / 3 * 2 / 3 / 128)
@@ -167,7 +165,6 @@ def test_minhash_is_within_three_standard_errors():
 
 
 def test_near_duplicates_are_those_of_brute_force():
-    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
     rng = np.random.default_rng(0)
     originals = [rng.choice(WORDS, 40).tolist() for _ in range(30)]
     others = []
@@ -191,7 +188,6 @@ def test_near_duplicates_are_those_of_brute_force():
 
 
 def test_an_embedder_finds_what_shares_no_words():
-    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
 
     def embed(texts):
         angle = np.array([0.0 if "feline" in text or "cat" in text else 1.0 for text in texts])
@@ -210,9 +206,6 @@ def test_the_threshold_that_tells_known_pairs_apart():
         contamination.calibrated([], [0.5])
 
 
-def test_without_the_package_there_is_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasketch", None)
-    with pytest.raises(UserError, match=r"pip install 'meridian-circuits\[contamination\]'"):
-        contamination.near_duplicates(["a b c d e f"], ["a b c d e f"], 0.5)
+def test_a_threshold_of_zero_is_refused():
     with pytest.raises(UserError, match="threshold is 0"):
         contamination.near_duplicates([], [], 0)

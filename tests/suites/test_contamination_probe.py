@@ -233,7 +233,6 @@ def test_passages_are_lines_blocks_and_records_cut_to_the_longest_item(tmp_path)
 
 
 def test_near_duplicates_are_found_across_chunks(tmp_path, monkeypatch):
-    pytest.importorskip("datasketch", reason="the optional extra contamination is not installed")
     monkeypatch.setattr(passages, "CHUNK", 2)
     item = "the old clock in the town hall loses three minutes every day of the year"
     near = item.replace("town", "city")

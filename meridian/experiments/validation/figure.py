@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,11 @@ COLOURS = "cividis"  # keeps its order for all kinds of colour vision and in pri
 MISSED = "#d7191c"
 
 
-def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = print) -> None:
-    """Write the figure as SVG without dates; without matplotlib, say that it is left out."""
-    try:
-        import matplotlib as mpl
-        from matplotlib import pyplot as plt
-    except ImportError:
-        say("The figure is left out: it needs matplotlib, pip install 'meridian-circuits[bench]'")
-        return
+def save(document: Mapping[str, Any], path: Path) -> None:
+    """Write the figure as SVG without dates."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
     with mpl.rc_context({"svg.hashsalt": "error rates", "font.size": 9}):
         drawn = draw(document, plt)
         buffer = io.StringIO()
