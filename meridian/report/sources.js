@@ -5,12 +5,16 @@ function pathIn(field) {
   return field.replace(/(^|\.)([A-Za-z_][\w ,:/-]*)/g, (_, dot, name) => `["${name}"]`);
 }
 
-function pythonLine(file, field) {
+// Results have a row for every prompt; a mean over the evaluation prompts is of those that result 01 puts into that split.
+function pythonLine(file, field, made) {
   const path = pathIn(field);
   const at = path.indexOf("[*]");
   if (at < 0) return `import json; print(json.load(open("${file}"))${path})`;
   const [before, after] = [path.slice(0, at), path.slice(at + 3)];
-  return `import json; print([row${after} for row in json.load(open("${file}"))${before}])`;
+  const rows = `json.load(open("${file}"))${before}`;
+  if (made !== DATA.over_prompts || !DATA.prompts) return `import json; print([row${after} for row in ${rows}])`;
+  const splits = `json.load(open("${DATA.prompts.baseline}"))["data"]["split"]`;
+  return `import json, statistics; print(statistics.mean(row${after} for row, split in zip(${rows}, ${splits}) if split == "evaluation"))`;
 }
 
 // A JSON file of this folder, of one below it or of one beside it ("../suites/..."); no other address.
@@ -37,7 +41,7 @@ function showSource() {
       element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
       element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? "")),
       made ? element("dt", {}, "made by") : null, made ? element("dd", {}, made) : null,
-      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "")))),
+      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "", made)))),
   );
   note.hidden = false;
   note.focus({ preventScroll: true });

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -450,6 +452,25 @@ def test_a_number_of_the_panel_and_its_head_stand_in_one_address(page, written) 
     assert page.execute_script("return location.hash") == "#head=L0H2" and panel_of(page) == "L0H2"
     press(page, keys.Keys.ESCAPE)
     assert page.execute_script("return location.hash") == "" and panel_of(page) is None
+
+
+def test_the_line_of_python_of_a_mean_prints_that_mean(page, run) -> None:
+    """The file has rows of held-out prompts, too; the number is of the evaluation prompts alone."""
+    page.execute_script("location.hash = 'head=L0H2'")
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    fields, lines = [], []
+    for place in range(3):
+        link = page.find_elements("css selector", "#panel tbody a.n")[place]
+        shown = link.text
+        seen(page, link).click()
+        wait(lambda: one(page, "#source").is_displayed(), "the note")
+        fields.append(one(page, "#source dd:nth-of-type(2)").text)
+        lines.append((shown, one(page, "#source dl dd:last-of-type code").get_attribute("textContent")))
+        press(page, keys.Keys.ESCAPE)
+    assert all("[*]" in field for field in fields) and len(set(run.require("01")["data"]["split"])) > 1
+    for shown, line in lines:
+        printed = subprocess.run([sys.executable, "-c", line], cwd=run.path, check=True, capture_output=True, text=True)
+        assert f"{float(three_digits(float(printed.stdout))):g}" == shown
 
 
 def test_the_theme_goes_round_and_figures_follow(page) -> None:
