@@ -2,7 +2,7 @@
 let sourceOpener = null;
 
 function pathIn(field) {
-  return field.replace(/(^|\.)([A-Za-z_][\w ,:/-]*)/g, (_, dot, name) => `["${name}"]`);
+  return field.replace(/\["[^"]*"\]|(?:^|\.)([A-Za-z_][\w ,:/-]*)/g, (found, name) => name ? `["${name}"]` : found);  // "a.b" stays
 }
 
 // Results have a row for every prompt; a mean over the evaluation prompts is of those that result 01 puts into that split.
@@ -20,12 +20,17 @@ function pythonLine(file, field, made) {
 // A JSON file of this folder, of one below it or of one beside it ("../suites/..."); no other address.
 function isBeside(file) {
   const own = (file ?? "").replace(/^(\.\.\/){1,2}/, ""), parts = own.split("/");
-  return (own === file || parts.length > 1) && parts.at(-1).endsWith(".json") && parts.every(part => /^[^\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+  return (own === file || parts.length > 1) && parts.at(-1).endsWith(".json") && parts.every(part => /^[^"\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+}
+
+// Names, places and quoted names, nothing else: a line of Python is made of them, and an address can come from anybody.
+function isField(field) {
+  return /^(?:[A-Za-z_][\w ,:/-]*)?(?:\.[A-Za-z_][\w ,:/-]*|\[(?:\d+|\*)\]|\["[^"\\]*"\])*$/.test(field);
 }
 
 function showSource() {
   const note = document.getElementById("source"), { json, field, made } = fragment();
-  if (!isBeside(json)) { note.hidden = true; return; }
+  if (!isBeside(json) || !isField(field ?? "")) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
   const links = [...document.querySelectorAll("a.n")].filter(one => {
     const told = fragment(one.getAttribute("href"));

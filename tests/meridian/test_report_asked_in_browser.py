@@ -202,7 +202,17 @@ def test_the_keyboard_opens_steps_and_closes_and_the_focus_comes_back(page) -> N
 
 
 @pytest.mark.parametrize(
-    "fragment", ["#head=L99H9", "#head=%3Cimg%20src%3Dx%3E", "#head=", "#head=%E0%A4%A", "#json=../x.json&field=a"]
+    "fragment",
+    [
+        "#head=L99H9",
+        "#head=%3Cimg%20src%3Dx%3E",
+        "#head=",
+        "#head=%E0%A4%A",
+        "#json=../x.json&field=a",
+        "#json=a.json&field=a)%3B__import__(%22os%22)",
+        "#json=a%22)%3Bx(%22.json&field=a",
+        "#json=a.json&field=" + 60 * "a" + "!",  # decided at once
+    ],
 )
 def test_an_address_of_nothing_opens_nothing(browser, written, fragment) -> None:
     show(browser, written, DESKTOP, fragment)
@@ -471,6 +481,13 @@ def test_the_line_of_python_of_a_mean_prints_that_mean(page, run) -> None:
     for shown, line in lines:
         printed = subprocess.run([sys.executable, "-c", line], cwd=run.path, check=True, capture_output=True, text=True)
         assert f"{float(three_digits(float(printed.stdout))):g}" == shown
+
+
+def test_a_name_with_a_dot_stays_one_name_in_the_line_of_python(page) -> None:
+    page.execute_script("location.hash = 'json=a.json&field=' + encodeURIComponent('data.x[\"a.b\"].y[3]')")
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    line = one(page, "#source dl dd:last-of-type code").get_attribute("textContent")
+    assert line == 'import json; print(json.load(open("a.json"))["data"]["x"]["a.b"]["y"][3])'
 
 
 def test_the_theme_goes_round_and_figures_follow(page) -> None:
