@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from meridian import figures, paper, report
@@ -30,6 +30,7 @@ from meridian.figures.values import (
 )
 from meridian.run_folder import RunFolder
 from results_io import UserError
+from tests.meridian.in_browser import contrast
 
 NAMED = {"title": "A title", "caption": "What one sees."}
 HEAT = HeatMap(
@@ -267,6 +268,22 @@ def test_style_and_scripts_of_the_report_have_the_colours_of_the_table() -> None
     assert f'INK = "{colours.INK}", INK_IN_THE_DARK = "{colours.ON_DARK[colours.INK]}"' in script
     assert f'MARK = "{colours.NEGATIVE}"' in script
     assert set(re.findall(r"--ink: (#\w+)", style)) == {colours.INK, colours.ON_DARK[colours.INK]}
+
+
+def test_text_of_the_report_stands_out_from_its_ground_in_every_theme() -> None:
+    """4.5 for what is read as text, 3 for verdicts and signs, which also have a mark or a word."""
+    themes = re.findall(r"--ink:[^}]*", report.style())
+    assert len(themes) == 4  # light, dark by system, dark by choice, print
+    for theme in themes:
+        own = dict(re.findall(r"--([\w-]+): (#\w+)", theme))
+        for name, least in {"ink": 4.5, "soft": 4.5, "accent": 4.5, "pass": 3, "fail": 3, "inconclusive": 3, "insufficient": 3,
+                            "helps": 3, "opposes": 3}.items():  # fmt: skip
+            for ground in ("ground", "raised"):
+                assert contrast(_rgb(own[name]), _rgb(own[ground])) >= least, (name, own[name], own[ground])
+
+
+def _rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(round(255 * channel)) for channel in to_rgb(colour))})"
 
 
 def test_vertical_lines_have_one_colour_by_their_name_in_browser_and_paper() -> None:
