@@ -7,8 +7,10 @@ import html
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -19,6 +21,7 @@ from circuits.measurements import MEASUREMENTS
 from registries import name_of
 from scripts.docs import api, calibrations, site, tiers, validation
 from suites.modes import EVERY
+from tests.meridian import in_browser
 
 # myst-parser reads an attribute that Sphinx 11 will not have
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
@@ -90,6 +93,28 @@ def test_every_link_leads_somewhere(built: Path, pages: dict[str, Page]) -> None
                 broken += [(name, link)] if unquote(parts.fragment) not in anchors else []
     assert not broken
     assert followed > 5000
+
+
+@pytest.mark.skipif(not (in_browser.CHROMIUM and in_browser.DRIVER), reason="no Chromium with its driver is installed")
+@pytest.mark.parametrize("word", ["faithfulness", "completeness", "noising", "recipe", "circuit"])
+def test_the_search_finds_the_glossary_s_entry_first_and_the_python_reference_last(
+    built: Path, browser: Any, word: str
+) -> None:
+    browser.get(f"{(built / 'search.html').as_uri()}?q={word.replace(' ', '+')}")
+    said = "return document.getElementById('search-results').textContent"
+    in_browser.wait(lambda: "Search finished" in browser.execute_script(said), "the results")
+    links = "return [...document.querySelectorAll('#search-results li a')].map(a => a.getAttribute('href'))"
+    first, second, *others = browser.execute_script(links)
+    assert first.partition("?")[0] == f"glossary.html#term-{word.replace(' ', '-')}" and second.startswith(
+        "glossary.html"
+    )
+    reference = [other.startswith("api/") for other in others]
+    assert len(others) > 3 and reference == sorted(reference)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from in_browser.chromium()
 
 
 def test_nothing_is_loaded_from_elsewhere(built: Path, pages: dict[str, Page]) -> None:

@@ -5,6 +5,8 @@ Commands that end in seconds are run in the tests of their pages; here each goes
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import shlex
 import tomllib
@@ -37,11 +39,17 @@ def pages() -> list[Path]:
     return [*elsewhere, *(ROOT / "docs").rglob("*.md")]
 
 
+PROMPT = re.compile(
+    r"^(?:\$ |[A-Z][A-Z0-9_]*=\S+ )+"
+)  # before a program: the sign of a shell, settings of its environment
+
+
 def commands(text: str) -> list[str]:
-    """The lines of code blocks that begin with a program, and the code spans that do."""
+    """The lines of code blocks that begin with a program, and the code spans that do. A shell's prompt is taken away."""
     blocks = re.findall(r"^(?: {4,}|```\w*\n)?(.+)$", text, re.MULTILINE)
     spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
-    return [line.strip() for line in (*blocks, *spans) if line.split()[:1] and line.split()[0] in PROGRAMS]
+    lines = [PROMPT.sub("", line.strip()) for line in (*blocks, *spans)]
+    return [line for line in lines if line.split()[:1] and line.split()[0] in PROGRAMS]
 
 
 def documented() -> list[tuple[str, tuple[str, ...]]]:
@@ -80,13 +88,25 @@ def fault(words: tuple[str, ...]) -> str | None:
     if program == "meridian" or rest[0] == "run.py":
         return _refused(words)
     if program == "python" and rest[0] == "-c":
-        return None
+        return _unwritten(rest[1])
     file = ROOT / (rest[1].replace(".", "/") if rest[0] == "-m" else rest[0])
     sources = [path for path in (file, file.with_suffix(".py"), file / "__main__.py") if path.is_file()]
     if not sources:
         return f"{file.name} is not there"
     text = "".join(path.read_text(encoding="utf-8") for path in (*sources, *_imported_by(sources[0])))
     return next((f"{word} is no option" for word in rest if word.startswith("--") and word not in text), None)
+
+
+def _unwritten(code: str) -> str | None:
+    """Why a line of Python cannot run: it is no Python, or it imports what is not installed."""
+    try:
+        nodes = list(ast.walk(ast.parse(code)))
+    except SyntaxError as reason:
+        return f"no Python: {reason}"
+    names = [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    absent = [name for name in names if importlib.util.find_spec(name.partition(".")[0]) is None]
+    return f"{absent[0]} is no module" if absent else None
 
 
 def _imported_by(script: Path) -> list[Path]:
@@ -141,6 +161,8 @@ def test_every_command_of_the_page_is_understood(page: str) -> None:
         ("python -m scripts.nosuch", "nosuch is not there"),
         ("python -m scripts.docs --nosuch", "--nosuch is no option"),
         ("bash scripts/nosuch.sh", "nosuch.sh is not there"),
+        ("python -c 'import nosuch'", "nosuch is no module"),
+        ("python -c 'print('", "no Python"),
     ],
 )
 def test_what_is_not_there_is_found(line: str, said: str) -> None:
@@ -152,6 +174,10 @@ def test_commands_are_found_in_blocks_and_in_spans() -> None:
     text += "```text\npip install x\n```\nmake it so: `python`\n"
     assert commands(text)[:1] == ["python run.py a=1  # why"] and "pip install x" in commands(text)
     assert {"make ioi", "meridian b=2"} <= set(commands(text))
+    assert commands("    $ python run.py c=3\n\n    HF_HUB_OFFLINE=1 A=b make ioi\n") == [
+        "python run.py c=3",
+        "make ioi",
+    ]
 
 
 def test_the_tutorial_s_check_prints_what_its_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from meridian.report import (
     provenance,
     sources,
 )
+from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 
 NAME = "report.html"
@@ -158,6 +159,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
         "mark": mark,
         "ordinal": ordinal,
         "certified": sources.of_certificate,
+        "parted": parted,
         "heads": partial(with_heads, known=frozenset(heads)),
     }
     return environment
@@ -166,6 +168,11 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
 def with_heads(text: object, known: frozenset[str]) -> Markup:
     """`text` escaped, with every mention of a known head as a link that opens the head."""
     return Markup(head_facts.HEAD.sub(lambda found: _head_link(found[0], known), str(escape(text))))
+
+
+def parted(text: str, told: tuple[str, FieldSource] | None) -> tuple[str, str, str]:
+    """`text` before, at and after the number that has a source; all of it is before if it has none."""
+    return text.partition(told[0]) if told else (text, "", "")
 
 
 def _head_link(name: str, known: frozenset[str]) -> str:

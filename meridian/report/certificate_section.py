@@ -110,6 +110,7 @@ def view(run: RunFolder) -> dict[str, Any]:
         "random": _random(run),
         "random_source": FieldSource(file_of(run, "P") or "", f"{_record_field(run, 'P.random_circuits')}.companions"),
         "because": first_screen.why(run),
+        "kept": first_screen.kept_number(run),
         "first_blockers": FIRST_BLOCKERS,
         "graph_label": f"{len(run.evidence.circuit_heads)} of {len(run.evidence.heads)} heads by layer and role",
         "recipe_sources": _recipe_sources(run),

@@ -15,7 +15,7 @@ from meridian.figures.values import CircuitGraph
 from meridian.report import head_facts, prompt_table
 from meridian.report.head_facts import Method
 from meridian.report.prompt_table import rounded
-from meridian.report.sources import file_of
+from meridian.report.sources import OVER_PROMPTS, file_of
 from meridian.run_folder import RunFolder
 
 THOUSAND = 1000  # attention has three decimals; as a whole number it takes a third of the space
@@ -37,6 +37,7 @@ def of(run: RunFolder, measured: Sequence[Method], graph: CircuitGraph) -> dict[
         "graph": _graph(run, graph),
         "attention": _attention(run),
         "prompts": asdict(prompt_table.of(run)),
+        "over_prompts": OVER_PROMPTS,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from calibrations.number_format import interval_text, number
 from meridian.figures.intervals import finite
 from meridian.figures.names import human
-from meridian.report.sources import FieldSource, file_of
+from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
 ASKED = {  # what each gate requires, as the end of "it is not shown that ..."
@@ -125,6 +125,15 @@ def why(run: RunFolder, rest: str = " below") -> str:
     )
 
 
+def kept_number(run: RunFolder) -> tuple[str, FieldSource] | None:
+    """The number in the sentence of `why`, as it stands there, and its source; None if the sentence has no number."""
+    for place, record in enumerate(run.certificate["preconditions"]):
+        if record["metric"] == FAITHFUL and record["estimate"] is not None:
+            source = of_certificate(f"preconditions[{place}].estimate", "in brackets: ci90, beside it")
+            return _kept_text(record), source
+    return None
+
+
 def asked(gate: Mapping[str, Any]) -> str:
     """What a gate requires, in words; the gate's name if there are no words for it."""
     held_out = "" if gate["split"] == "evaluation" else f" on {gate['split'].replace('_', '-')} prompts"
@@ -137,9 +146,12 @@ def _kept(run: RunFolder) -> str:
     estimate = None if record is None else record["estimate"]
     if record is None or estimate is None:
         return "What the circuit alone keeps of the effect cannot be said"
+    return f"Alone, the circuit keeps {_kept_text(record)} of the model's {run.metric}"
+
+
+def _kept_text(record: Mapping[str, Any]) -> str:
     low, high = record["ci90"] or (None, None)
-    interval = interval_text(low, high)
-    return f"Alone, the circuit keeps {number(estimate)}{interval} of the model's {run.metric}"
+    return f"{number(record['estimate'])}{interval_text(low, high)}"
 
 
 def _more(gates: Sequence[Mapping[str, Any]], where: str) -> str:

@@ -2,26 +2,35 @@
 let sourceOpener = null;
 
 function pathIn(field) {
-  return field.replace(/(^|\.)([A-Za-z_][\w ,:/-]*)/g, (_, dot, name) => `["${name}"]`);
+  return field.replace(/\["[^"]*"\]|(?:^|\.)([A-Za-z_][\w ,:/-]*)/g, (found, name) => name ? `["${name}"]` : found);  // "a.b" stays
 }
 
-function pythonLine(file, field) {
+// Results have a row for every prompt; a mean over the evaluation prompts is of those that result 01 puts into that split.
+function pythonLine(file, field, made) {
   const path = pathIn(field);
   const at = path.indexOf("[*]");
   if (at < 0) return `import json; print(json.load(open("${file}"))${path})`;
   const [before, after] = [path.slice(0, at), path.slice(at + 3)];
-  return `import json; print([row${after} for row in json.load(open("${file}"))${before}])`;
+  const rows = `json.load(open("${file}"))${before}`;
+  if (made !== DATA.over_prompts || !DATA.prompts) return `import json; print([row${after} for row in ${rows}])`;
+  const splits = `json.load(open("${DATA.prompts.baseline}"))["data"]["split"]`;
+  return `import json, statistics; print(statistics.mean(row${after} for row, split in zip(${rows}, ${splits}) if split == "evaluation"))`;
 }
 
 // A JSON file of this folder, of one below it or of one beside it ("../suites/..."); no other address.
 function isBeside(file) {
   const own = (file ?? "").replace(/^(\.\.\/){1,2}/, ""), parts = own.split("/");
-  return (own === file || parts.length > 1) && parts.at(-1).endsWith(".json") && parts.every(part => /^[^\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+  return (own === file || parts.length > 1) && parts.at(-1).endsWith(".json") && parts.every(part => /^[^"\\:?#%]+$/.test(part) && part !== "." && part !== "..");
+}
+
+// Names, places and quoted names, nothing else: a line of Python is made of them, and an address can come from anybody.
+function isField(field) {
+  return /^(?:[A-Za-z_][\w ,:/-]*)?(?:\.[A-Za-z_][\w ,:/-]*|\[(?:\d+|\*)\]|\["[^"\\]*"\])*$/.test(field);
 }
 
 function showSource() {
   const note = document.getElementById("source"), { json, field, made } = fragment();
-  if (!isBeside(json)) { note.hidden = true; return; }
+  if (!isBeside(json) || !isField(field ?? "")) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
   const links = [...document.querySelectorAll("a.n")].filter(one => {
     const told = fragment(one.getAttribute("href"));
@@ -37,7 +46,7 @@ function showSource() {
       element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
       element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? "")),
       made ? element("dt", {}, "made by") : null, made ? element("dd", {}, made) : null,
-      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "")))),
+      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "", made)))),
   );
   note.hidden = false;
   note.focus({ preventScroll: true });

@@ -14,7 +14,9 @@ from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian.figures.values import Figure
 from meridian.run_folder import CERTIFICATE, NUMBERED, RunFolder
 
-OVER_PROMPTS = "mean over the evaluation prompts, for which the star stands"
+OVER_PROMPTS = (
+    "mean over the evaluation prompts, which are the rows of that split in result 01; the star stands for all rows"
+)
 FIELDS = tuple(  # pattern of a figure's name, the result that it shows, and the field in it
     (re.compile(pattern), number, field)
     for pattern, number, field in (

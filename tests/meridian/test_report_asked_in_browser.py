@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,7 +202,17 @@ def test_the_keyboard_opens_steps_and_closes_and_the_focus_comes_back(page) -> N
 
 
 @pytest.mark.parametrize(
-    "fragment", ["#head=L99H9", "#head=%3Cimg%20src%3Dx%3E", "#head=", "#head=%E0%A4%A", "#json=../x.json&field=a"]
+    "fragment",
+    [
+        "#head=L99H9",
+        "#head=%3Cimg%20src%3Dx%3E",
+        "#head=",
+        "#head=%E0%A4%A",
+        "#json=../x.json&field=a",
+        "#json=a.json&field=a)%3B__import__(%22os%22)",
+        "#json=a%22)%3Bx(%22.json&field=a",
+        "#json=a.json&field=" + 60 * "a" + "!",  # decided at once
+    ],
 )
 def test_an_address_of_nothing_opens_nothing(browser, written, fragment) -> None:
     show(browser, written, DESKTOP, fragment)
@@ -445,11 +457,37 @@ def test_a_number_of_the_panel_and_its_head_stand_in_one_address(page, written) 
     assert "head=L0H2" in fragment and "json=02_activation_patching.json" in fragment
     show(page, written, DESKTOP, fragment)  # sent to somebody else
     assert panel_of(page) == "L0H2" and one(page, "#source .value").text == shown
-    assert one(page, "#source dd:nth-of-type(2)").text == "data.denoising[0:40][*][2]"
+    assert one(page, "#source dd:nth-of-type(2)").text == "data.denoising[*][2]"
     press(page, keys.Keys.ESCAPE)
     assert page.execute_script("return location.hash") == "#head=L0H2" and panel_of(page) == "L0H2"
     press(page, keys.Keys.ESCAPE)
     assert page.execute_script("return location.hash") == "" and panel_of(page) is None
+
+
+def test_the_line_of_python_of_a_mean_prints_that_mean(page, run) -> None:
+    """The file has rows of held-out prompts, too; the number is of the evaluation prompts alone."""
+    page.execute_script("location.hash = 'head=L0H2'")
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    fields, lines = [], []
+    for place in range(3):
+        link = page.find_elements("css selector", "#panel tbody a.n")[place]
+        shown = link.text
+        seen(page, link).click()
+        wait(lambda: one(page, "#source").is_displayed(), "the note")
+        fields.append(one(page, "#source dd:nth-of-type(2)").text)
+        lines.append((shown, one(page, "#source dl dd:last-of-type code").get_attribute("textContent")))
+        press(page, keys.Keys.ESCAPE)
+    assert all("[*]" in field for field in fields) and len(set(run.require("01")["data"]["split"])) > 1
+    for shown, line in lines:
+        printed = subprocess.run([sys.executable, "-c", line], cwd=run.path, check=True, capture_output=True, text=True)
+        assert f"{float(three_digits(float(printed.stdout))):g}" == shown
+
+
+def test_a_name_with_a_dot_stays_one_name_in_the_line_of_python(page) -> None:
+    page.execute_script("location.hash = 'json=a.json&field=' + encodeURIComponent('data.x[\"a.b\"].y[3]')")
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    line = one(page, "#source dl dd:last-of-type code").get_attribute("textContent")
+    assert line == 'import json; print(json.load(open("a.json"))["data"]["x"]["a.b"]["y"][3])'
 
 
 def test_the_theme_goes_round_and_figures_follow(page) -> None:

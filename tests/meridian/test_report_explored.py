@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shutil
@@ -15,7 +16,7 @@ import yaml
 
 import results_io
 from calibrations.certificate_row import MetricRow
-from calibrations.number_format import number, three_digits
+from calibrations.number_format import interval_text, number, three_digits
 from meridian import figures, report
 from meridian.figures import colours
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
@@ -204,11 +205,18 @@ def test_a_prompt_that_the_task_does_not_give_again_has_no_text(run, tmp_path) -
     assert set(table.text) == {None} and table.names[3] == f"row 30, {document['data']['cluster'][3]}"
 
 
-def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_path) -> None:
+def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, written, tmp_path) -> None:
     kept = run.record("P.faithfulness")
     said = first_screen.why(run)
     assert number(kept["estimate"]) in said and number(kept["ci90"][0]) in said
     tier = run.certificate["tier"]
+    sentence = re.search(r'<p class="because">(.*?)</p>', written, re.DOTALL)[1]
+    ((source, shown),) = links(sentence)
+    assert (
+        resolved(run, source) == kept["estimate"]
+        and shown == f"{number(kept['estimate'])}{interval_text(*kept['ci90'])}"
+    )
+    assert html.unescape(re.sub("<[^>]+>", "", sentence)) == said
     gate = run.certificate["blocking"][str(tier + 1)][0]
     assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} is not reached" in said
     assert said.count(".") - len(re.findall(r"\d\.\d", said)) == 1  # one sentence

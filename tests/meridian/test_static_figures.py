@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from meridian import figures, paper
+from meridian import figures, paper, report
 from meridian.figures import colours, names, plotly, static, static_forest, static_graph, values
 from meridian.figures.layout import axis_ends, drawn_edges
 from meridian.figures.values import (
@@ -30,6 +30,7 @@ from meridian.figures.values import (
 )
 from meridian.run_folder import RunFolder
 from results_io import UserError
+from tests.meridian.in_browser import contrast
 
 NAMED = {"title": "A title", "caption": "What one sees."}
 HEAT = HeatMap(
@@ -253,6 +254,36 @@ def test_browser_and_paper_have_one_colour_for_roles_signs_estimates_and_limits(
     (patch,) = [patch for patch in static.draw(own).axes[0].patches if isinstance(patch, Rectangle)]
     red, green, blue, alpha = patch.get_facecolor()
     assert shade["fillcolor"] == f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{alpha})"
+
+
+def test_style_and_scripts_of_the_report_have_the_colours_of_the_table() -> None:
+    """Signs, text and the frame of the selected head; verdicts are words there, in darker colours than their marks in figures."""
+    style, script = report.style(), report.script(report.SCRIPTS)
+    helps, opposes = (re.findall(rf"--{name}: (#\w+)", style) for name in ("helps", "opposes"))
+    light, dark = (
+        (colours.POSITIVE, colours.NEGATIVE),
+        (colours.ON_DARK[colours.POSITIVE], colours.ON_DARK[colours.NEGATIVE]),
+    )
+    assert list(zip(helps, opposes, strict=True)) == [light, dark, dark, light]  # dark by system, by choice; print
+    assert f'INK = "{colours.INK}", INK_IN_THE_DARK = "{colours.ON_DARK[colours.INK]}"' in script
+    assert f'MARK = "{colours.NEGATIVE}"' in script
+    assert set(re.findall(r"--ink: (#\w+)", style)) == {colours.INK, colours.ON_DARK[colours.INK]}
+
+
+def test_text_of_the_report_stands_out_from_its_ground_in_every_theme() -> None:
+    """4.5 for what is read as text, 3 for verdicts and signs, which also have a mark or a word."""
+    themes = re.findall(r"--ink:[^}]*", report.style())
+    assert len(themes) == 4  # light, dark by system, dark by choice, print
+    for theme in themes:
+        own = dict(re.findall(r"--([\w-]+): (#\w+)", theme))
+        for name, least in {"ink": 4.5, "soft": 4.5, "accent": 4.5, "pass": 3, "fail": 3, "inconclusive": 3, "insufficient": 3,
+                            "helps": 3, "opposes": 3}.items():  # fmt: skip
+            for ground in ("ground", "raised"):
+                assert contrast(_rgb(own[name]), _rgb(own[ground])) >= least, (name, own[name], own[ground])
+
+
+def _rgb(colour: str) -> str:
+    return f"rgb({', '.join(str(round(255 * channel)) for channel in to_rgb(colour))})"
 
 
 def test_vertical_lines_have_one_colour_by_their_name_in_browser_and_paper() -> None:
