@@ -6,12 +6,19 @@ Names of models, tokens of prompts, answers and messages of servers are untruste
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rich.cells import cell_len
 
 FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # start of a spreadsheet's formula, full-width signs included
 NUMBER = re.compile(r"\s*[+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
+AT_SPACES: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # paths and names stay whole
+WIDTH = 100  # columns of the terminal at most, also in a wider one or a pipe: longer lines are hard to read
+COMMAND = "python run.py "
+PATH = re.compile(r"\S*/\S+/\S+")
 APOSTROPHE = "'"  # before a cell: spreadsheets show the cell as text and hide the sign
 KEPT = "\n\t"  # control characters that are kept in a text of several lines
 TURNING = frozenset(
@@ -35,6 +42,20 @@ def visible(text: str, kept: str = KEPT) -> str:
     if text.isprintable() and not TURNING & set(text):
         return text
     return "".join(one if one in kept or not _acts(one) else f"\\u{ord(one):04x}" for one in text)
+
+
+def folded(text: str, width: int = WIDTH) -> str:
+    """`text` in lines of at most `width` columns, broken between words.
+
+    A line with a command stays whole, to be copied, and so does one that only a path makes longer, which has no place to break.
+    """
+    lines = text.split("\n")
+    return "\n".join(textwrap.fill(line, width, **AT_SPACES) if is_too_wide(line, width) else line for line in lines)
+
+
+def is_too_wide(line: str, width: int = WIDTH) -> bool:
+    """Whether a line without a command has more than `width` columns, paths not counted."""
+    return COMMAND not in line and cell_len(PATH.sub("", line)) > width
 
 
 def first_of(names: Sequence[str], most: int) -> str:

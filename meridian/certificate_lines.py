@@ -20,8 +20,8 @@ from calibrations.number_format import number
 from calibrations.rules import Standing
 from meridian.report import first_screen
 from meridian.run_folder import RunFolder
+from shown_text import WIDTH
 
-WIDTH = 100  # columns at most
 FAITHFULNESS = "Faithfulness"
 NAME = len(FAITHFULNESS)  # columns of the longest name of a line
 SHORT = {

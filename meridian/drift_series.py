@@ -114,7 +114,8 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
     if (published := series_record.commitments(series))["commitments"]:
         results_io.write_text(folder / corpus.COMMITMENTS, results_io.dumps(published))
     count = len(series.snapshots[taken.id].rows)
-    context.reporter.say(f"{taken.id}: {count} outputs, {taken.errors} failed; head {taken.head}, to be kept elsewhere")
+    context.reporter.say(f"{taken.id}: {count} outputs, {taken.errors} failed")
+    context.reporter.say(f"Head, to be kept elsewhere: {taken.head}")
     return NO_ALARM
 
 

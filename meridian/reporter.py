@@ -33,8 +33,9 @@ class Reporter:
         self.pairs = 0  # (variant, prompt) pairs run so far
 
     def say(self, sentence: str) -> None:
-        """Print one line on the console."""
-        self.console.print(shown_text.visible(sentence), highlight=False, markup=False, soft_wrap=True)
+        """Print one sentence on the console, in lines of at most `shown_text.WIDTH` columns."""
+        lines = shown_text.folded(shown_text.visible(sentence), min(self.console.width, shown_text.WIDTH))
+        self.console.print(lines, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, title: str) -> Iterator[Bar]:

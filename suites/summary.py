@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shown_text import WIDTH
 from suites import modes, results
 from suites.bridge.pair import MINIMUM_PAIRS, SuitePairs
 from suites.estimate import Estimate
@@ -27,7 +28,6 @@ CAPTION = (
 ANECDOTE = f"* fewer than {MINIMUM_PAIRS} pairs are an anecdote: no hypothesis is tested on them"
 EXAMPLES = 2  # failures shown for each suite that has some
 SUITES_WITH_EXAMPLES = 8
-WIDTH = 100  # most columns, also in a wider terminal or a pipe: longer lines are hard to read
 EXPECTED, GOT, LEAST_PROMPT = 18, 20, 30  # columns of an example
 GAP = 2  # between two columns
 
@@ -59,8 +59,8 @@ def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), not
     if (missing := environment.why_not_reproducible(results.environment_of(run.suites))) is not None:
         put(f"Not reproducible from its record alone: {missing}")
     errors = f", {run.errors} failed" if run.errors else ""
-    effort = f"Record {run.log} · {run.asked} outputs asked, {run.reused} known before{errors}"
-    console.print(effort, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"Record {run.log}", highlight=False, markup=False, soft_wrap=True)
+    put(f"{run.asked} outputs asked, {run.reused} known before{errors}")
 
 
 def verdict(judged: JudgedSuite) -> str:

@@ -14,6 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 import run
+import shown_text
 from meridian import commandline, context
 
 ROOT = Path(run.__file__).parent
@@ -55,6 +56,11 @@ def command(*arguments: str) -> Outcome:
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(errors))
         code = run.console()
+    lines = (
+        [] if "verbose=true" in arguments else output.getvalue().splitlines()
+    )  # verbose: tables as wide as the terminal
+    wide = [line for line in lines if shown_text.is_too_wide(line)]
+    assert not wide, f"{len(wide)} lines have more than {shown_text.WIDTH} columns, such as {wide[0]!r}"
     return Outcome(code, output.getvalue(), errors.getvalue())
 
 

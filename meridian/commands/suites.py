@@ -115,6 +115,6 @@ def next_step(groups: Sequence[SuitePairs], typed: str) -> list[str]:
         return []
     largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
     return [
-        f"Next: python run.py task=failures calibration=all{typed} traces the largest group, "
-        f"{largest.suite}; task.group=<suite> another"
+        f"Next: python run.py task=failures calibration=all{typed}",
+        f"traces the largest group, {largest.suite}; task.group=<suite> another",
     ]

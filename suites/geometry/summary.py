@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shown_text import WIDTH
 from suites.estimate import Estimate
 from suites.geometry import coverage, framing, languages, matrix, metric, mtmm, paraphrase
 from suites.geometry.findings import MetricFinding
 from suites.geometry.matrix import MatrixCell
 from suites.geometry.measure import GeometryRun
 
-WIDTH = 110
 CAPTION = (
     "published: the paper's formula in its unit, no verdict. estimate: corrected for noise; d² where only the square has no bias",
     "d: distance of the coordinates, in units of the fixed scale if the set has one; d²: its square",
@@ -63,7 +63,8 @@ def show(
     put()
     put(f"Results {folder}")
     put(f"Figures: python run.py figures from={folder}")
-    put(f"Record {run.log} · {run.asked} outputs or choices asked, {run.reused} known before")
+    put(f"Record {run.log}")
+    put(f"{run.asked} outputs or choices asked, {run.reused} known before")
 
 
 def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
