@@ -70,7 +70,7 @@ def show(
 def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
     """The table of one set, and the reasons of metrics without a number."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("metric", "", "published", "unit", "estimate", "unit", "interval", "n", "found", "status"):
+    for column in ("metric", "", "published", "", "estimate", "", "interval", "n", "found"):
         table.add_column(column, justify="right" if column in ("published", "estimate", "n", "found") else "left")
     reasons = []
     for one in sorted((own for own in found if own.construct is None), key=lambda own: own.metric.NUMBER):
@@ -86,10 +86,9 @@ def rows_of(found: Sequence[MetricFinding]) -> tuple[Table, list[str]]:
             "" if published is None else published_unit(one.metric.NUMBER, one.metric.UNIT),
             "-" if estimate.value is None else f"{estimate.value:.3f}",
             "" if estimate.value is None else UNITS[estimate.unit],
-            interval(estimate),
+            interval(estimate) if estimate.status == "ok" else estimate.status.replace("_", " "),
             str(estimate.n),
             f"{hits}/{len(tested)}" if tested else "",
-            estimate.status.replace("_", " "),
         )
         if estimate.status != "ok":
             reasons.append(f"{one.metric.NAME}: {estimate.reason}")
@@ -114,5 +113,5 @@ def _shown(cell: MatrixCell) -> str:
 
 
 def interval(estimate: Estimate) -> str:
-    """[low, high], or an empty text without an interval."""
-    return "" if estimate.ci is None else f"[{estimate.ci.low:.3f}, {estimate.ci.high:.3f}]"
+    """[low, high], or "none"."""
+    return "none" if estimate.ci is None else f"[{estimate.ci.low:.3f}, {estimate.ci.high:.3f}]"
