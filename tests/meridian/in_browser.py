@@ -75,3 +75,9 @@ def luminance(colour: str) -> float:
     channels = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def mixed(colour: str, ground: str, opacity: float) -> str:
+    """A CSS colour as it appears on a ground with this opacity."""
+    own, below = ([int(part) for part in re.findall(r"\d+", one)[:3]] for one in (colour, ground))
+    return f"rgb({', '.join(str(round(opacity * a + (1 - opacity) * b)) for a, b in zip(own, below, strict=True))})"
