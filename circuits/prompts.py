@@ -367,7 +367,8 @@ def _tokens(task: Task, word: str, example: Example, encode: Encoder) -> list[in
     unknown = {encode.tokenizer.unk_token_id} - {encode.tokenizer.eos_token_id}
     if not ids or unknown & set(ids):
         raise UserError(
-            f"{task.name}: answer {word!r} does not continue {example.clean!r} in tokens that the tokenizer knows; use another"
+            f"{task.name}: {_side(word, example)} {word!r} does not continue {example.clean!r} in tokens that the tokenizer "
+            "knows; use another"
         )
     return ids
 
@@ -375,11 +376,16 @@ def _tokens(task: Task, word: str, example: Example, encode: Encoder) -> list[in
 def _single_token(task: Task, word: str, example: Example, encode: Encoder) -> int:
     """Id of `word` after the clean prompt. In byte-level tokenizers the space before it is part of the token."""
     ids = encode.continuation(example.clean, example.joint, word)
-    if len(ids) != 1 or ids[0] == encode.tokenizer.unk_token_id != encode.tokenizer.eos_token_id:
-        raise UserError(
-            f"{task.name}: answer {word!r} is {len(ids)} tokens or unknown to the tokenizer; use a single-token word"
-        )
+    side = _side(word, example)
+    if len(ids) != 1:
+        raise UserError(f"{task.name}: {side} {word!r} is {len(ids)} tokens; expected 1: use another word")
+    if ids[0] == encode.tokenizer.unk_token_id != encode.tokenizer.eos_token_id:
+        raise UserError(f"{task.name}: {side} {word!r} is unknown to the tokenizer; use another word")
     return ids[0]
+
+
+def _side(word: str, example: Example) -> str:
+    return "answer" if word in example.answers else "foil"
 
 
 def _token_at(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> int:

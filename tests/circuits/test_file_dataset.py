@@ -129,5 +129,5 @@ def test_without_the_package_one_sentence_says_how_to_get_it(tmp_path, monkeypat
     with pytest.raises(UserError) as error:
         dataset.read(str(tmp_path), None, "train")
     assert str(error.value) == (
-        f"task.dataset={tmp_path} needs the package datasets; pip install 'meridian-circuits[datasets]'"
+        f"task.dataset={tmp_path} needs the package datasets; pip install -e '.[datasets]'"
     )

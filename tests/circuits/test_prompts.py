@@ -140,8 +140,9 @@ def test_rows_are_padded_on_the_right_and_answers_with_minus_one(tokenizer, sets
             r"'Mary and John .*' has 14 tokens and its corrupted twin 'Anna and Tom .*' has 15",
         ),
         ({"answers": ("Mary Anna",)}, r"answer 'Mary Anna' is 2 tokens"),
-        ({"wrong": ("1732",)}, r"answer '1732' is 2 tokens"),
-        ({"answers": ("Zebulon",)}, r"answer 'Zebulon' is 1 tokens or unknown to the tokenizer"),
+        ({"wrong": ("1732",)}, r"foil '1732' is 2 tokens"),
+        ({"answers": ("Zebulon",)}, r"answer 'Zebulon' is unknown to the tokenizer; use another"),
+        ({"wrong": ("Mary Mary",)}, r"foil 'Mary Mary' is 2 tokens; expected 1"),
         ({"answers": ("Mary", "John")}, r"an answer of 'Mary and .*' is also one of its foils"),
     ],
 )

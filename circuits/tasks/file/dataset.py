@@ -13,7 +13,7 @@ from circuits.tasks.file.rows import PairRow, RowError, Unread, of_cells, requir
 from results_io import UserError
 
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in a folder
-INSTALL = "pip install 'meridian-circuits[datasets]'"
+INSTALL = "pip install -e '.[datasets]'"
 
 
 def read(
