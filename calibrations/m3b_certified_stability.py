@@ -225,7 +225,8 @@ def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Ma
     """Prompts at which this head, at its present effect, would be shown to count; None if the effect is within the margin."""
     if verdict != "inconclusive":
         return None
-    t = float(((np.abs(tests.share) - config["min_effect_fraction"]) / tests.error)[:, head].max())
+    above, error = np.abs(tests.share[:, head]) - config["min_effect_fraction"], tests.error[:, head]
+    t = float(np.divide(above, error, out=np.where(above > 0, np.inf, -np.inf), where=error > 0).max())
     if t <= 0:
         return None
     critical = scipy.stats.norm.isf(config["alpha"] / (2 * len(tests.ways)))

@@ -337,3 +337,11 @@ def test_one_head_of_eight_at_the_margin_by_every_way_is_seldom_said_to_count():
         subject = by_recipe({}, hidden=0.02, seed=seed, n_evaluation=100, n_held_out=0, n_random=20)
         passes += idle(subject).verdict == "pass"
     assert passes <= 3 + 3 * np.sqrt(60 * 0.05 * 0.95)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("share", "needed"), [(0.0, None), (0.05, None), (0.2, "about 40 prompts")])
+def test_a_head_whose_effect_never_varies_divides_by_no_error(share, needed) -> None:
+    one = np.ones((1, 1))
+    tests = m3b.HeadTests(("alone, mean",), share * one, 0 * one, one, np.ones(1), np.ones(1))
+    assert m3b._needs("inconclusive", tests, 0, 40, {"min_effect_fraction": 0.05, "alpha": 0.05}) == needed
