@@ -81,7 +81,13 @@ def open(path: str | Path) -> FinishedRun:
     """The folder of a finished run, results/<model>/<task>. UserError if there is none or it has no certificate."""
     from meridian.finished_run import FinishedRun
 
-    return FinishedRun.open(path)
+    return FinishedRun.open(_folder(path))
+
+
+def _folder(given: Any) -> str | Path:
+    if not isinstance(given, str | Path):
+        raise UserError(f"{given!r} is no folder; give that of a finished run, for example results/pocket/ioi")
+    return given
 
 
 def compare(a: str | Path | RunFolder, b: str | Path | RunFolder) -> RunComparison:
@@ -92,7 +98,7 @@ def compare(a: str | Path | RunFolder, b: str | Path | RunFolder) -> RunComparis
     """
     from meridian import run_comparison
 
-    first, second = (side if isinstance(side, str | Path) else side.path for side in (a, b))
+    first, second = (_folder(getattr(side, "path", side)) for side in (a, b))
     return run_comparison.compare(first, second)
 
 

@@ -82,6 +82,8 @@ def run(
     """Run the stages of `run.py` for one task. UserError for several tasks, and for commands other than a run on a task."""
     settings = tuple(settings)
     for text in settings:
+        if not isinstance(text, str):
+            raise UserError(f'{text!r} is no setting; write settings as text, for example "task=ioi"')
         name = "command" if text in commandline.WORDS else setting(text)
         if name in ELSEWHERE:
             raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")

@@ -296,6 +296,8 @@ class Lab:
         node, *others = self._nodes(head)
         if others:
             raise UserError(f"{head} is {1 + len(others)} heads; a pattern is of one, for example {node}")
+        if node.kind == "mlp":
+            raise UserError(f"{head} is an MLP, which attends to nothing; name a head, for example L{node.layer}H0")
         pattern = list(attention.patterns(self.study, self._prompt(prompt)))[node.layer][0, node.index]
         end = self._length(prompt)
         tokens = self.model.tokenizer.convert_ids_to_tokens(self.prompts.clean[prompt, :end].tolist())
@@ -480,7 +482,7 @@ class Lab:
         return (*self.model.heads, *(mlp(layer) for layer in range(self.model.n_layers) if meant))
 
     def _prompt(self, row: int) -> PromptSet:
-        if not 0 <= row < len(self.prompts):
+        if not isinstance(row, int | np.integer) or not 0 <= row < len(self.prompts):
             raise UserError(f"prompt {row} is not there; use 0 to {len(self.prompts) - 1}")
         return self.prompts.select([row])
 

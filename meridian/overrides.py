@@ -61,6 +61,7 @@ NOT_PART_OF_A_RESULT = (
     "model.name",
     *WHERE_ROWS_ARE,  # the folder's name has the digest of the rows
 )
+SHOWN_CHOICES = 3  # that a refusal names
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {
     **{bool: "true or false", int: "a whole number", float: "a number", str: "a text"},
@@ -231,10 +232,24 @@ def unknown(name: str) -> UserError:
     """The error for a setting that the chosen configuration does not have."""
     group, known = name.partition(".")[0], _settings()
     if name in known:
-        return UserError(f"{name} is a setting of another {group} than the one chosen; see configs/{group}/ for which")
+        return UserError(
+            f"{name} is a setting of another {group} than the one chosen; choose {_choices_with(name)}, or leave it out"
+        )
     near = difflib.get_close_matches(name, known, 1)
     remedy = f"did you mean {near[0]}?" if near else "use one of those in configs/"
     return UserError(f"{ranges.shown(name)} is not a setting; {remedy}")
+
+
+def _choices_with(name: str) -> str:
+    """What to choose for a setting that only some files of a group have, such as "circuit=file"."""
+    group, _, key = name.partition(".")
+    folder = CONFIGS / group
+    having = [
+        f"{group}={path.relative_to(folder).with_suffix('').as_posix()}"
+        for path in sorted(folder.rglob("*.yaml"), key=lambda path: path.with_suffix(""))
+        if OmegaConf.select(OmegaConf.load(path), key, default=folder) is not folder
+    ]
+    return " or ".join(having[:SHOWN_CHOICES]) or f"one of those in configs/{group}/ that have it"
 
 
 @cache

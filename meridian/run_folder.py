@@ -142,9 +142,10 @@ class RunFolder:
     def calibration(self, identifier: str) -> Mapping[str, Any] | None:
         """The document of a calibration by its ID ("C11"), or of the preconditions ("P"); None if it was not made."""
         known = {name: module.NUMBER for name, module in CALIBRATIONS.items()} | {"P": "P"}
-        if identifier not in known:
+        name = next((name for name in known if name.casefold() == str(identifier).casefold()), None)
+        if name is None:
             raise UserError(f"calibration {identifier!r} is unknown; use one of {', '.join(known)}")
-        return self.document(known[identifier])
+        return self.document(known[name])
 
     def record(self, metric: str) -> Mapping[str, Any] | None:
         """The stored record of a metric ("P.faithfulness"), companions included; None if its calibration was not run."""

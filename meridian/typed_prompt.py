@@ -30,6 +30,9 @@ def study_of(study: Study, text: str, answer: str, foil: str, corrupted: str | N
     tokenizer does not know, for a pair of different lengths, for an answer or foil of several tokens if the task takes one, and
     for a prompt without both words if `corrupted` is not given.
     """
+    for given in (text, answer, foil, "" if corrupted is None else corrupted):
+        if not isinstance(given, str):
+            raise UserError(f"{given!r} is no text; give prompt, answer and foil as text, one prompt at a time")
     text, answer, foil = text.rstrip(), answer.strip(), foil.strip()
     if not (text and answer and foil):
         raise UserError("a typed prompt needs a text, an answer and a foil; give all three")
@@ -100,8 +103,9 @@ def _require_readable(study: Study, row: PromptSet) -> None:
     unknown = tokenizer.unk_token_id
     if unknown not in (None, tokenizer.eos_token_id, tokenizer.bos_token_id) and unknown in tokens:
         before = tokenizer.decode(tokens[: tokens.index(unknown)], skip_special_tokens=True).strip()
+        which = f"the word after {before!r}" if before else "the first word"
         raise UserError(
-            f"the tokenizer of {study.model.name} does not know the word after {before!r}; lab.texts() shows words that it knows"
+            f"the tokenizer of {study.model.name} does not know {which}; lab.texts() shows words that it knows"
         )
     if len(tokens) > most:
         raise UserError(f"the prompt has {len(tokens)} tokens, and {study.model.name} reads at most {most}; shorten it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ def command(context: RunContext) -> int:
     if asked == "site" and context.settings["manifest"]:
         return build(context, Path())
     folder = folder_of(context)
+    if asked in (None, "analyse"):
+        _require_change_points()
     if asked is not None:
         return steps[asked](context, folder)
     taken = take(context, folder)
@@ -96,6 +99,15 @@ def take(context: RunContext, folder: Path) -> int:
         context.reporter.say(f"{week} {what}: {error}")
         return NOT_ENOUGH
     return drift_series.take_with(context, folder, model, settings)
+
+
+def _require_change_points() -> None:
+    """UserError, before minutes of snapshots, if the package that finds change points is missing."""
+    if importlib.util.find_spec("ruptures") is None:
+        raise UserError(
+            "the analysis of drift needs the package ruptures, which is not installed; run pip install ruptures, or "
+            "pip install -e '.[drift]' in the checkout"
+        )
 
 
 def analyse(context: RunContext, folder: Path) -> int:

@@ -59,7 +59,7 @@ function paint(printed = false) {
     const pattern = patterns[index], row = pattern[query], most = row.indexOf(Math.max(...row));
     const token = shownToken(tokens[most]);
     tile.querySelector(".most").textContent = `${token} ${row[most].toFixed(2)}`;
-    tile.setAttribute("aria-label", `${tile.dataset.head}: from ${shownToken(tokens[query])} most to ${token}, ${row[most].toFixed(2)}`);
+    tile.setAttribute("aria-label", `${tile.dataset.head}: from “${shownToken(tokens[query])}” most to “${token}”, ${row[most].toFixed(2)}`);
     paintTile(tile.querySelector("canvas").getContext("2d"), pattern, tokens.length, dark);
   });
   document.getElementById("attention-said").textContent =

@@ -70,13 +70,19 @@ def _method(run: RunFolder, measure: HeadQuantity, figure: HeatMap) -> Method:
         unit=figure.unit,
         figure=figure.name,
         file=file_of(run, measure.number) or "",
-        field=f"data.{measure.field}" + ("[*]" if measure.per_prompt else ""),
+        field=f"data.{measure.field}" + (f"{_span(run.evidence.rows)}[*]" if measure.per_prompt else ""),
         made=OVER_PROMPTS if measure.per_prompt else "",
         values=values,
         low=_column(figure.low, heads),
         high=_column(figure.high, heads),
         ranks=ranks(values),
     )
+
+
+def _span(rows: Sequence[int]) -> str:
+    """The slice of a file's rows, such as "[0:400]", that are judged; "" if other rows stand between them."""
+    first, last = int(min(rows)), int(max(rows))
+    return f"[{first}:{last + 1}]" if last - first + 1 == len(rows) else ""
 
 
 def _column(cells: Any, heads: Sequence[Head]) -> Column:

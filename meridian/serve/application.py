@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from circuits.circuit import PRIMARY_RECIPES
@@ -195,7 +195,10 @@ async def _body(request: Request) -> bytes:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    return JSONResponse({"refused": str(error)}, status_code=404 if request.method == "GET" else 400)
+    status = 404 if request.method == "GET" else 400
+    if "text/html" in request.headers.get("accept", ""):  # somebody reads it in a browser
+        return PlainTextResponse(str(error), status_code=status)
+    return JSONResponse({"refused": str(error)}, status_code=status)
 
 
 def _html(frame: pd.DataFrame) -> str:

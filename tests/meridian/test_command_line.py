@@ -28,7 +28,7 @@ from tests.result_samples import completed
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
-ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; see configs/circuit/ for which"
+ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; choose circuit=file, or leave it out"
 TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
 DRAWN = {*tasks.TASKS, *published.BUILDERS}
 MIB = {f"mib/{path.stem}" for path in (overrides.CONFIGS / "task" / "mib").glob("*.yaml")}
@@ -400,7 +400,7 @@ def test_a_command_without_a_line_in_the_table_is_named() -> None:
         ("task.metrik=x", "task.metrik is not a setting; did you mean task.metric?"),
         (
             "circuit.path=x.yaml",
-            "circuit.path is a setting of another circuit than the one chosen; see configs/circuit/ for which",
+            "circuit.path is a setting of another circuit than the one chosen; choose circuit=file, or leave it out",
         ),
         (
             "model.name=../x",

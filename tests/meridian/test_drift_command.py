@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
 from meridian import drift_series
+from meridian.commands import drift
 from meridian.training import tuning
+from results_io import UserError
 from suites.drift import corpus, embeddings, pocket_prompts, series_record
 from suites.log import chain
 from suites.models.local import LocalModel
@@ -45,6 +49,14 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path) -
     done = command(*typed, f"results={results}")
     assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
     assert not results.exists()
+
+
+def test_without_ruptures_the_demo_is_refused_before_any_snapshot(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    made = SimpleNamespace(settings={"do": None, "manifest": None, "series": "pocket-demo"}, results=tmp_path)
+    with pytest.raises(UserError, match="needs the package ruptures, which is not installed; run pip install ruptures"):
+        drift.command(made)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_week_in_which_the_endpoint_is_down_is_a_gap_on_the_site(tmp_path) -> None:

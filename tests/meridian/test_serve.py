@@ -149,6 +149,8 @@ def test_links_that_lead_out_pipes_and_folders_are_not_opened(tmp_path) -> None:
         for address in (f"folder/drift/demo/{name}.json", f"drift/demo/{name}.json"):
             answer = client.get(f"/{TOKEN}/{address}")
             assert answer.status_code == 404 and list(answer.json()) == ["refused"], address
+            read = client.get(f"/{TOKEN}/{address}", headers={"accept": "text/html,*/*;q=0.8"})
+            assert read.status_code == 404 and read.text == answer.json()["refused"], address
     assert client.get(f"/{TOKEN}/folder/drift/demo/again.json").json()["snapshot"] == "s1"
     assert client.get(f"/{TOKEN}/drift/other/index.html").status_code == 404
     assert "drift/other/index.html" not in client.get(f"/{TOKEN}/").text
