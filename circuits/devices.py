@@ -29,7 +29,8 @@ def device_of(settings: Mapping[str, Any]) -> str:
 def devices_of(asked: object, own: torch.device, setting: str = "engine.devices") -> tuple[torch.device, ...]:
     """The devices that a setting asks for, the model's `own` first: `asked` is their number, their names, or null for one.
 
-    A device may be named several times. Raises UserError for anything else, and for devices that this machine lacks.
+    A device may be named several times. Raises UserError for anything else, for devices that this machine lacks, and for names
+    that do not begin with `own`.
     """
     if asked is None:
         return (own,)
@@ -44,7 +45,12 @@ def devices_of(asked: object, own: torch.device, setting: str = "engine.devices"
         return tuple(torch.device(own.type, (start + n) % there) if there else own for n in range(asked))
     if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
         raise UserError(f"{setting}={asked} is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]")
-    return (own, *(torch.device(device_of({"device": str(name)})) for name in asked[1:]))
+    named = tuple(torch.device(device_of({"device": str(name)})) for name in asked)
+    if not _same(named[0], own):
+        raise UserError(
+            f"{setting}={list(asked)} begins with {named[0]} and the model is on {own}; name the model's own device first"
+        )
+    return (own, *named[1:])
 
 
 def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
@@ -55,13 +61,17 @@ def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
     own, asked = torch.device(device_of(settings)), settings.get("device_map")
     if isinstance(asked, Sequence) and not isinstance(asked, str) and asked:
         first = torch.device(device_of({"device": str(asked[0])}))
-        if settings.get("device") and (first.type, first.index or 0) != (own.type, own.index or 0):
+        if settings.get("device") and not _same(first, own):
             raise UserError(
                 f"model.device_map={list(asked)} begins with {first} and model.device is {own}; name the same device first, or "
                 "leave model.device out"
             )
         own = first
     return tuple(dict.fromkeys(map(_with_index, devices_of(asked, own, "model.device_map"))))
+
+
+def _same(one: torch.device, other: torch.device) -> bool:
+    return (one.type, one.index or 0) == (other.type, other.index or 0)
 
 
 def _with_index(device: torch.device) -> torch.device:
