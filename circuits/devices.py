@@ -79,8 +79,12 @@ def _with_index(device: torch.device) -> torch.device:
 
 
 def blocks_of(n_layers: int, devices: Sequence[torch.device]) -> list[torch.device]:
-    """The device of each layer: consecutive blocks whose numbers of layers differ by at most one."""
-    return [devices[layer * len(devices) // n_layers] for layer in range(n_layers)]
+    """The device of each layer: consecutive blocks whose numbers of layers differ by at most one.
+
+    Of more devices than layers, the first `n_layers` have one each and the others nothing.
+    """
+    some = devices[:n_layers]
+    return [some[layer * len(some) // n_layers] for layer in range(n_layers)]
 
 
 def modules_of(folder: Path, n_layers: int, devices: Sequence[torch.device]) -> dict[str, str]:
@@ -99,7 +103,8 @@ def modules_of(folder: Path, n_layers: int, devices: Sequence[torch.device]) -> 
         raise UserError(
             f"the model in {folder} has no list of {n_layers} layers that model.device_map could spread; leave it out"
         )
-    found = {f"{lists[0]}.{layer}": str(device) for layer, device in enumerate(blocks_of(n_layers, devices))}
+    blocks = blocks_of(n_layers, devices)
+    found = {f"{lists[0]}.{layer}": str(device) for layer, device in enumerate(blocks)}
     parts = lists[0].split(".")
     for depth, on_the_way in enumerate(parts):
         above = plain.get_submodule(".".join(parts[:depth]))
@@ -107,5 +112,5 @@ def modules_of(folder: Path, n_layers: int, devices: Sequence[torch.device]) -> 
         after = set(names[names.index(on_the_way) + 1 :]) if depth == len(parts) - 1 else set()
         for name in set(names) - {on_the_way}:
             final_norm = name in after and any(True for _ in above.get_submodule(name).parameters())
-            found[".".join([*parts[:depth], name])] = str(devices[-1] if final_norm else devices[0])
+            found[".".join([*parts[:depth], name])] = str(blocks[-1] if final_norm else devices[0])
     return found

@@ -116,6 +116,20 @@ def test_a_loaded_model_is_where_the_map_says(two_devices) -> None:
     assert torch.equal(found, expected)
 
 
+def test_of_more_devices_than_layers_the_last_have_nothing(folder, load, two_devices, monkeypatch) -> None:
+    """The final norm is with the last layer, whose stream it reads; each of three layers' devices needs room for a third."""
+    room: dict[torch.device, int] = {}
+    monkeypatch.setattr("circuits.runnable.require_room", lambda count, dtype, device, name: room.update({device: count}))
+    some = [f"{KIND}:{index}" for index in range(5)]
+    model = toy.load(folder("gpt2"), device_map=some)
+    assert [str(block.attn.W_Q.device) for block in model.bridge.blocks] == some[:3]
+    assert list(map(str, model.devices)) == some[:3] and str(model.bridge.ln_final.weight.device) == some[2]
+    assert list(map(str, room)) == some[:3]
+    tokens = torch.randint(0, 50, (3, 9))
+    found = model.bridge(tokens.to(model.device), return_type="logits").cpu()
+    assert torch.equal(found, load("gpt2").bridge(tokens, return_type="logits"))
+
+
 # --- the numbers -----------------------------------------------------------------------------------------------------
 
 
@@ -223,13 +237,13 @@ def test_a_spread_model_is_not_copied_too(spread, reference, scored, two_devices
 
 
 def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two_devices) -> None:
-    room = {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
+    model, room = spread("gpt2"), {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
     monkeypatch.setattr("circuits.engine.memory.room", lambda device, *_: room[device])
     asked: list[tuple[int, torch.device]] = []
     monkeypatch.setattr(
         "circuits.runnable.require_room", lambda count, dtype, device, name: asked.append((count, device))
     )
-    assert LensEngine(spread("gpt2"), reference).room == 5 * 2**20
+    assert LensEngine(model, reference).room == 5 * 2**20
     models.load({**POCKET, "device_map": NAMES})
     assert [device for _, device in asked] == list(TWO) and asked[0][0] == asked[1][0]
     assert devices.device_of({"device": NAMES[1]}) == NAMES[1]
