@@ -56,7 +56,8 @@ def devices_of(asked: object, own: torch.device, setting: str = "engine.devices"
 def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
     """The devices of `model.device_map` without repetition, the model's own first; that one alone if it is null.
 
-    Raises UserError for a list that does not begin with the model's own device, and as `devices_of`.
+    Raises UserError for a list that does not begin with the model's own device, for devices of several kinds, since libraries
+    that load weights keep those of `cpu` beside a GPU outside the model, and as `devices_of`.
     """
     own, asked = torch.device(device_of(settings)), settings.get("device_map")
     if isinstance(asked, Sequence) and not isinstance(asked, str) and asked:
@@ -67,7 +68,13 @@ def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
                 "leave model.device out"
             )
         own = first
-    return tuple(dict.fromkeys(map(_with_index, devices_of(asked, own, "model.device_map"))))
+    found = tuple(dict.fromkeys(map(_with_index, devices_of(asked, own, "model.device_map"))))
+    if other := next((device for device in found if device.type != own.type), None):
+        raise UserError(
+            f"model.device_map={[str(device) for device in found]} has {own} and {other}, devices of two kinds; name devices of one kind, or use "
+            "model.device=cpu"
+        )
+    return found
 
 
 def _same(one: torch.device, other: torch.device) -> bool:

@@ -210,6 +210,10 @@ def test_a_plain_model_answers_as_on_one_device_with_heads_silenced_too(kind: st
             {"device_map": ["meta", "cpu"]},
             "model.device_map=['meta', 'cpu'] begins with meta and model.device is cpu; name the same device first",
         ),
+        (
+            {"device_map": ["cpu", "meta"]},
+            "model.device_map=['cpu', 'meta'] has cpu and meta, devices of two kinds; name devices of one kind",
+        ),
     ],
 )
 def test_what_is_no_map_is_refused(settings, sentence: str) -> None:
