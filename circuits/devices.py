@@ -15,6 +15,8 @@ import torch
 
 from results_io import UserError
 
+MOST_SHARES = 1024  # of a device that is no GPU and has no number
+
 
 def device_of(settings: Mapping[str, Any]) -> str:
     """The requested device, by default the GPU if there is one. Raises UserError if this machine does not have it."""
@@ -36,11 +38,12 @@ def devices_of(asked: object, own: torch.device, setting: str = "engine.devices"
         return (own,)
     if isinstance(asked, int) and not isinstance(asked, bool):
         there = torch.cuda.device_count() if own.type == "cuda" else None
-        if asked < 1 or (there is not None and asked > there):
+        most = MOST_SHARES if there is None else there
+        if not 1 <= asked <= most:
             known = (
                 "of which there are as many as copies fit the memory" if there is None else f"of which {there} are here"
             )
-            raise UserError(f"{setting}={asked} is no number of {own.type} devices, {known}; use 1 or more of them")
+            raise UserError(f"{setting}={asked} is no number of {own.type} devices, {known}; use 1 to {most} of them")
         start = own.index or 0
         return tuple(torch.device(own.type, (start + n) % there) if there else own for n in range(asked))
     if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:

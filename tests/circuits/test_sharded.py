@@ -145,8 +145,9 @@ def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, score
     [
         (
             0,
-            "engine.devices=0 is no number of cpu devices, of which there are as many as copies fit the memory; use 1 or more",
+            "engine.devices=0 is no number of cpu devices, of which there are as many as copies fit the memory; use 1 to 1024",
         ),
+        (10**12, "engine.devices=1000000000000 is no number of cpu devices"),
         (-2, "engine.devices=-2 is no number of cpu devices"),
         (True, "engine.devices=True is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]"),
         (1.5, "engine.devices=1.5 is neither a number nor a list of devices"),
