@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import results_io
-from circuits import devices, models, tasks
+from circuits import devices, models, narrow_weights, tasks
 from circuits import study as studies
 from circuits.devices import blocks_of, modules_of, spread_over
 from circuits.engine import LensEngine, choose, decoder
@@ -150,6 +150,24 @@ def test_a_sweep_gives_the_numbers_of_one_device(
     for field in ("logit_diff", "answer_probability", "foil_probability"):
         assert differ(getattr(own, field), getattr(other, field)) < 1e-5, field
     assert two_devices.moves > before
+
+
+@pytest.mark.parametrize("engine", ["fused", "lens"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_weights_of_16_bits_are_spread_too(architecture, engine, load, folder, reference, scored, two_devices) -> None:
+    """As large models are run: folded, widened and multiplied on the device of each layer."""
+    kept = "float32_over_bfloat16"
+    model = toy.load(folder(architecture), kept, NAMES)
+    assert (model.precision, model.devices) == (kept, TWO)
+    weights = narrow_weights.plain(model.bridge.blocks[1].attn.o.weight)
+    assert (weights.device, weights.dtype) == (TWO[1], torch.bfloat16)
+    found, expected = (
+        choose({**toy.ENGINE, "name": engine}, one, reference, scored) for one in (model, load(architecture, kept))
+    )
+    sweep = toy.sweep_of(model)
+    if architecture == "gemma3":  # whose attention output passes a norm, so that edits of paths are refused
+        sweep = replace(sweep, variants=tuple(one for one in sweep.variants if not one.on_paths))
+    assert differ(found.run(sweep, scored).logit_diff, expected.run(sweep, scored).logit_diff) < 1e-5
 
 
 def test_gradients_are_those_of_one_device(load, spread, scored, two_devices) -> None:
