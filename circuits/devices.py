@@ -74,8 +74,8 @@ def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
     found = tuple(dict.fromkeys(map(_with_index, devices_of(asked, own, "model.device_map"))))
     if other := next((device for device in found if device.type != own.type), None):
         raise UserError(
-            f"model.device_map={[str(device) for device in found]} has {own} and {other}, devices of two kinds; name devices of one kind, or use "
-            "model.device=cpu"
+            f"model.device_map={[str(device) for device in found]} has {own} and {other}, devices of two kinds; name devices "
+            "of one kind, or use model.device=cpu"
         )
     return found
 

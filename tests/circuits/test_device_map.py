@@ -119,7 +119,9 @@ def test_a_loaded_model_is_where_the_map_says(two_devices) -> None:
 def test_of_more_devices_than_layers_the_last_have_nothing(folder, load, two_devices, monkeypatch) -> None:
     """The final norm is with the last layer, whose stream it reads; each of three layers' devices needs room for a third."""
     room: dict[torch.device, int] = {}
-    monkeypatch.setattr("circuits.runnable.require_room", lambda count, dtype, device, name: room.update({device: count}))
+    monkeypatch.setattr(
+        "circuits.runnable.require_room", lambda count, dtype, device, name: room.update({device: count})
+    )
     some = [f"{KIND}:{index}" for index in range(5)]
     model = toy.load(folder("gpt2"), device_map=some)
     assert [str(block.attn.W_Q.device) for block in model.bridge.blocks] == some[:3]

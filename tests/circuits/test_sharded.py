@@ -156,7 +156,10 @@ def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, score
         (["cpu", "cuda:99"], "model.device=cuda:99 is not on this machine; use model.device=cpu"),
         (["cpu", "grün"], "model.device=grün is not on this machine"),
         (["grün"], "model.device=grün is not on this machine"),
-        (["meta", "cpu"], "engine.devices=['meta', 'cpu'] begins with meta and the model is on cpu; name the model's own"),
+        (
+            ["meta", "cpu"],
+            "engine.devices=['meta', 'cpu'] begins with meta and the model is on cpu; name the model's own",
+        ),
     ],
 )
 def test_what_is_no_list_of_devices_is_refused(asked, sentence) -> None:

@@ -151,7 +151,7 @@ def test_the_key_names_device_versions_and_code():
 
 
 def test_other_code_of_any_kernel_has_another_key(monkeypatch, tmp_path):
-    for path in Path(choice_file.__file__).parent.glob("*.py"):
+    for path in Path(str(choice_file.__file__)).parent.glob("*.py"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     own = key_of("a GPU")["code"]
     monkeypatch.setattr(choice_file, "__file__", str(tmp_path / "choice_file.py"))
