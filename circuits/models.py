@@ -346,7 +346,7 @@ def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
     weights = _weights_in(identity.folder)
     runnable.require_floating(weights, identity.name)
     parameters = runnable.parameters_in(weights)
-    spread = devices.spread_over(settings)
+    spread = devices.spread_over(settings)[: identity.n_layers]
     for device in spread:
         runnable.require_room(-(-parameters // len(spread)), kept_dtype(precision_of(settings)), device, identity.name)
     return parameters

@@ -210,7 +210,8 @@ class Operations:
             return KernelChoice(REFERENCE, f"nothing is timed on {self.device.type}")
         kept = self._kept.get(operation, {}).get(signature)
         if kept is None or kept["chosen"] not in functions:
-            found = fastest(functions, arguments, self._clock)
+            with torch.cuda.device_of(arguments[0]):  # the clock's events belong to the current device's stream
+                found = fastest(functions, arguments, self._clock)
             if found is None or self.file is None:
                 return found
             kept = self.file.keep(operation, signature, asdict(found))

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
+from circuits.narrow_weights import Narrow
+
 KIND = "lazy"  # a kind of device that this build of PyTorch knows and does not look for
 CPU = torch.device("cpu")
 COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default, torch.ops.aten._index_put_impl_.default}
@@ -40,12 +42,27 @@ class Elsewhere(Tensor):
     def tolist(self) -> Any:
         return self.held.tolist()
 
+    def as_subclass(self, cls: Any) -> Any:
+        """A tensor has one Python class, so that one that is narrow and elsewhere needs a class for both."""
+        if cls is Narrow:
+            return NarrowElsewhere(self.held, self.device)
+        return Elsewhere(self.held, self.device) if isinstance(self, Narrow) else self
+
     def __repr__(self, **unused: Any) -> str:
         return f"{self.held!r} on {self.device}"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         return computed(func, args, kwargs or {})
+
+
+class NarrowElsewhere(Narrow, Elsewhere):
+    """A matrix of weights in 16 bits that names another device and computes as if it were float32."""
+
+    def __new__(cls, held: Tensor, device: torch.device) -> Any:
+        return Elsewhere.__new__(cls, held, device)
+
+    __torch_dispatch__ = Elsewhere.__dict__["__torch_dispatch__"]
 
 
 class LogicalDevices(TorchDispatchMode):

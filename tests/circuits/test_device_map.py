@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import results_io
-from circuits import devices, models, tasks
+from circuits import devices, models, narrow_weights, tasks
 from circuits import study as studies
 from circuits.devices import blocks_of, modules_of, spread_over
 from circuits.engine import LensEngine, choose, decoder
@@ -116,6 +116,22 @@ def test_a_loaded_model_is_where_the_map_says(two_devices) -> None:
     assert torch.equal(found, expected)
 
 
+def test_of_more_devices_than_layers_the_last_have_nothing(folder, load, two_devices, monkeypatch) -> None:
+    """The final norm is with the last layer, whose stream it reads; each of three layers' devices needs room for a third."""
+    room: dict[torch.device, int] = {}
+    monkeypatch.setattr(
+        "circuits.runnable.require_room", lambda count, dtype, device, name: room.update({device: count})
+    )
+    some = [f"{KIND}:{index}" for index in range(5)]
+    model = toy.load(folder("gpt2"), device_map=some)
+    assert [str(block.attn.W_Q.device) for block in model.bridge.blocks] == some[:3]
+    assert list(map(str, model.devices)) == some[:3] and str(model.bridge.ln_final.weight.device) == some[2]
+    assert list(map(str, room)) == some[:3]
+    tokens = torch.randint(0, 50, (3, 9))
+    found = model.bridge(tokens.to(model.device), return_type="logits").cpu()
+    assert torch.equal(found, load("gpt2").bridge(tokens, return_type="logits"))
+
+
 # --- the numbers -----------------------------------------------------------------------------------------------------
 
 
@@ -136,6 +152,24 @@ def test_a_sweep_gives_the_numbers_of_one_device(
     for field in ("logit_diff", "answer_probability", "foil_probability"):
         assert differ(getattr(own, field), getattr(other, field)) < 1e-5, field
     assert two_devices.moves > before
+
+
+@pytest.mark.parametrize("engine", ["fused", "lens"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_weights_of_16_bits_are_spread_too(architecture, engine, load, folder, reference, scored, two_devices) -> None:
+    """As large models are run: folded, widened and multiplied on the device of each layer."""
+    kept = "float32_over_bfloat16"
+    model = toy.load(folder(architecture), kept, NAMES)
+    assert (model.precision, model.devices) == (kept, TWO)
+    weights = narrow_weights.plain(model.bridge.blocks[1].attn.o.weight)
+    assert (weights.device, weights.dtype) == (TWO[1], torch.bfloat16)
+    found, expected = (
+        choose({**toy.ENGINE, "name": engine}, one, reference, scored) for one in (model, load(architecture, kept))
+    )
+    sweep = toy.sweep_of(model)
+    if architecture == "gemma3":  # whose attention output passes a norm, so that edits of paths are refused
+        sweep = replace(sweep, variants=tuple(one for one in sweep.variants if not one.on_paths))
+    assert differ(found.run(sweep, scored).logit_diff, expected.run(sweep, scored).logit_diff) < 1e-5
 
 
 def test_gradients_are_those_of_one_device(load, spread, scored, two_devices) -> None:
@@ -196,6 +230,10 @@ def test_a_plain_model_answers_as_on_one_device_with_heads_silenced_too(kind: st
             {"device_map": ["meta", "cpu"]},
             "model.device_map=['meta', 'cpu'] begins with meta and model.device is cpu; name the same device first",
         ),
+        (
+            {"device_map": ["cpu", "meta"]},
+            "model.device_map=['cpu', 'meta'] has cpu and meta, devices of two kinds; name devices of one kind",
+        ),
     ],
 )
 def test_what_is_no_map_is_refused(settings, sentence: str) -> None:
@@ -223,13 +261,13 @@ def test_a_spread_model_is_not_copied_too(spread, reference, scored, two_devices
 
 
 def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two_devices) -> None:
-    room = {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
+    model, room = spread("gpt2"), {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
     monkeypatch.setattr("circuits.engine.memory.room", lambda device, *_: room[device])
     asked: list[tuple[int, torch.device]] = []
     monkeypatch.setattr(
         "circuits.runnable.require_room", lambda count, dtype, device, name: asked.append((count, device))
     )
-    assert LensEngine(spread("gpt2"), reference).room == 5 * 2**20
+    assert LensEngine(model, reference).room == 5 * 2**20
     models.load({**POCKET, "device_map": NAMES})
     assert [device for _, device in asked] == list(TWO) and asked[0][0] == asked[1][0]
     assert devices.device_of({"device": NAMES[1]}) == NAMES[1]

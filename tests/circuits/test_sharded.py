@@ -145,8 +145,9 @@ def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, score
     [
         (
             0,
-            "engine.devices=0 is no number of cpu devices, of which there are as many as copies fit the memory; use 1 or more",
+            "engine.devices=0 is no number of cpu devices, of which there are as many as copies fit the memory; use 1 to 1024",
         ),
+        (10**12, "engine.devices=1000000000000 is no number of cpu devices"),
         (-2, "engine.devices=-2 is no number of cpu devices"),
         (True, "engine.devices=True is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]"),
         (1.5, "engine.devices=1.5 is neither a number nor a list of devices"),
@@ -154,6 +155,11 @@ def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, score
         ([], "engine.devices=[] is neither a number nor a list of devices"),
         (["cpu", "cuda:99"], "model.device=cuda:99 is not on this machine; use model.device=cpu"),
         (["cpu", "grün"], "model.device=grün is not on this machine"),
+        (["grün"], "model.device=grün is not on this machine"),
+        (
+            ["meta", "cpu"],
+            "engine.devices=['meta', 'cpu'] begins with meta and the model is on cpu; name the model's own",
+        ),
     ],
 )
 def test_what_is_no_list_of_devices_is_refused(asked, sentence) -> None:

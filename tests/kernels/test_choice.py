@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
@@ -70,6 +71,27 @@ def test_the_fastest_runs_and_triton_only_if_it_beats_the_others(seconds, fastes
     assert bench.ran[-1] == fastest
     assert sorted(bench.timed) == sorted(seconds)
     assert only(operations)["chosen"] == fastest and only(operations)["seconds"] == seconds
+
+
+def test_the_clock_runs_on_the_device_of_the_tensors(monkeypatch):
+    """Events on another device's stream would time the launch and not the work: a second GPU would choose by chance."""
+    entered: list[torch.Tensor] = []
+
+    @contextmanager
+    def device_of(tensor):
+        entered.append(tensor)
+        yield
+        entered.pop()
+
+    bench, arguments = Bench({"reference": 2.0, "triton": 1.0}), operands()
+
+    def clock(call):
+        assert [id(tensor) for tensor in entered] == [id(arguments[0])]
+        return bench.clock(call)
+
+    monkeypatch.setattr(torch.cuda, "device_of", device_of)
+    Operations("cpu", candidates=bench.candidates, clock=clock).packed_attention(*arguments)
+    assert sorted(bench.timed) == ["reference", "triton"] and not entered
 
 
 def test_a_wrong_result_is_dropped_however_fast():

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 import results_io
 from kernels import choice_file
@@ -145,4 +146,20 @@ def test_the_folder_is_the_users_own(monkeypatch, tmp_path):
 def test_the_key_names_device_versions_and_code():
     key = key_of("NVIDIA H200")
     assert set(key) == set(KEY) and key["device"] == "NVIDIA H200" and len(key["code"]) == 16
+    assert (key["torch"], key["triton"]) == (torch.__version__, choice_file._version("triton"))
     assert {"chosen", "why", "seconds"} <= set(KernelChoice.__annotations__)
+
+
+def test_other_code_of_any_kernel_has_another_key(monkeypatch, tmp_path):
+    for path in Path(str(choice_file.__file__)).parent.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    own = key_of("a GPU")["code"]
+    monkeypatch.setattr(choice_file, "__file__", str(tmp_path / "choice_file.py"))
+    found = set()
+    for name in ("choice_file.py", "packed_attention.py", "launch.py"):
+        with (tmp_path / name).open("a") as file:
+            file.write("# changed\n")
+        choice_file._code.cache_clear()
+        found.add(key_of("a GPU")["code"])
+    choice_file._code.cache_clear()
+    assert len(found | {own}) == 4
