@@ -15,16 +15,21 @@ import torch
 
 from results_io import UserError
 
+OWN = "model.device"  # the setting of the device that the others begin with
 MOST_SHARES = 1024  # of a device that is no GPU and has no number
 
 
-def device_of(settings: Mapping[str, Any]) -> str:
-    """The requested device, by default the GPU if there is one. Raises UserError if this machine does not have it."""
+def device_of(settings: Mapping[str, Any], setting: str = OWN) -> str:
+    """The requested device, by default the GPU if there is one. UserError naming `setting` if this machine does not have it."""
     name = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"model.device={name} is not on this machine; use model.device=cpu") from error
+        if setting == OWN:
+            raise UserError(f"{OWN}={name} is not on this machine; use {OWN}=cpu") from error
+        raise UserError(
+            f"{setting} names {name}, which is not on this machine; name devices that are, or leave it out"
+        ) from error
     return name
 
 
@@ -48,7 +53,7 @@ def devices_of(asked: object, own: torch.device, setting: str = "engine.devices"
         return tuple(torch.device(own.type, (start + n) % there) if there else own for n in range(asked))
     if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
         raise UserError(f"{setting}={asked} is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]")
-    named = tuple(torch.device(device_of({"device": str(name)})) for name in asked)
+    named = tuple(torch.device(device_of({"device": str(name)}, setting)) for name in asked)
     if not _same(named[0], own):
         raise UserError(
             f"{setting}={list(asked)} begins with {named[0]} and the model is on {own}; name the model's own device first"
@@ -64,7 +69,7 @@ def spread_over(settings: Mapping[str, Any]) -> tuple[torch.device, ...]:
     """
     own, asked = torch.device(device_of(settings)), settings.get("device_map")
     if isinstance(asked, Sequence) and not isinstance(asked, str) and asked:
-        first = torch.device(device_of({"device": str(asked[0])}))
+        first = torch.device(device_of({"device": str(asked[0])}, "model.device_map"))
         if settings.get("device") and not _same(first, own):
             raise UserError(
                 f"model.device_map={list(asked)} begins with {first} and model.device is {own}; name the same device first, or "

@@ -75,7 +75,8 @@ class LensEngine:
     ) -> None:
         self.model = model
         self.shape = DecoderSizes.of(model)
-        self.room = min(memory.room(device, memory_mib, memory_share) for device in model.devices)
+        self.room_on = partial(memory.room, memory_mib=memory_mib, memory_share=memory_share)  # bytes on a device
+        self.room = min(map(self.room_on, model.devices))
         self.rows_per_forward = rows_per_forward
         self.row_allowance = Allowance(rows_per_forward)
         self.prompts_per_batch = prompts_per_batch

@@ -132,13 +132,13 @@ class ShardedEngine(FusedEngine):
 def _replica(fused: FusedEngine, device: torch.device, sharing: int) -> FusedEngine:
     """The same backend with its weights on `device`: copied, or the same tensors if they are there already.
 
-    It has the first device's room divided by `sharing`, the number of replicas on the device.
+    It has the device's room divided by `sharing`, the number of replicas on it.
     """
     other = copy(fused)
     model = fused.model
     other.model = PlacedModel(model.identity, model.bridge, model.tokenizer, model.value_constants, device)
     other.decoder = placed(fused.decoder, device)
-    other.room = fused.room // sharing
+    other.room = (fused.room if device == model.device else fused.room_on(device)) // sharing
     other.allowance = Allowance(other.room)
     other.tokens_per_block = fused.tokens_per_block
     other.operations = operations_on(device, fused.operations.implementation)

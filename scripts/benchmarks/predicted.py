@@ -63,12 +63,15 @@ def assumptions(device: Device) -> Iterator[str]:
         f"{device.name}: {device.flops_per_second / 1e12:g} TFLOP/s in IEEE float32 and "
         f"{device.bytes_per_second / 1e12:g} TB/s, from the data sheet; {1e6 * device.launch_seconds:g} us a launch and "
         f"{1e6 * device.sync_seconds:g} us a sync, and products at {device.gemm_share:.0%} of the peak, assumed. "
-        "Nothing is measured"
+        "No number of this table is measured; those that are stand in `results/benchmarks/`"
     )
     yield "roofline: the sum over operations of the larger of operations / peak and bytes / bandwidth"
     yield "predicted: the same with products below the peak, plus launches, plus syncs; nothing is assumed to overlap"
     yield "a Triton kernel is one launch; every operation reads its inputs and writes its outputs once, whatever the cache"
-    yield "warm: kernels compiled and chosen, the reference prompts run; what the host computes itself is not in it"
+    yield (
+        "warm: kernels compiled and chosen, the reference prompts run; what the host computes itself is not in it, so that a "
+        "prediction is a lower bound, and a far one where launches bound"
+    )
 
 
 def _engine(job: PredictedJob, scratch: Path) -> tuple[FusedEngine, DecoderShape, Widths | None]:

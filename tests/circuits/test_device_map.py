@@ -225,7 +225,10 @@ def test_a_plain_model_answers_as_on_one_device_with_heads_silenced_too(kind: st
     [
         ({"device_map": 0}, "model.device_map=0 is no number of cpu devices"),
         ({"device_map": "two"}, "model.device_map=two is neither a number nor a list of devices"),
-        ({"device_map": ["cpu", "cuda:99"]}, "model.device=cuda:99 is not on this machine"),
+        (
+            {"device_map": ["cpu", "cuda:99"]},
+            "model.device_map names cuda:99, which is not on this machine; name devices that are, or leave it out",
+        ),
         (
             {"device_map": ["meta", "cpu"]},
             "model.device_map=['meta', 'cpu'] begins with meta and model.device is cpu; name the same device first",
@@ -262,7 +265,7 @@ def test_a_spread_model_is_not_copied_too(spread, reference, scored, two_devices
 
 def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two_devices) -> None:
     model, room = spread("gpt2"), {TWO[0]: 7 * 2**20, TWO[1]: 5 * 2**20}
-    monkeypatch.setattr("circuits.engine.memory.room", lambda device, *_: room[device])
+    monkeypatch.setattr("circuits.engine.memory.room", lambda device, **_: room[device])
     asked: list[tuple[int, torch.device]] = []
     monkeypatch.setattr(
         "circuits.runnable.require_room", lambda count, dtype, device, name: asked.append((count, device))

@@ -128,6 +128,4 @@ def test_without_the_package_one_sentence_says_how_to_get_it(tmp_path, monkeypat
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError) as error:
         dataset.read(str(tmp_path), None, "train")
-    assert str(error.value) == (
-        f"task.dataset={tmp_path} needs the package datasets; pip install -e '.[datasets]'"
-    )
+    assert str(error.value) == (f"task.dataset={tmp_path} needs the package datasets; pip install -e '.[datasets]'")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from circuits.devices import devices_of
-from circuits.engine import FusedEngine, LensEngine, choose
+from circuits.engine import FusedEngine, LensEngine, choose, memory
 from circuits.engine.sharded import ShardedEngine
 from circuits.engine.sources import Sources
 from circuits.interventions import Recipe
@@ -129,6 +129,13 @@ def test_replicas_on_one_device_divide_its_room(load, reference) -> None:
     assert len(allowances) == 3
 
 
+def test_a_replica_has_the_room_of_its_own_device(load, reference, monkeypatch) -> None:
+    rooms = {"cpu": 900, "meta": 500}
+    monkeypatch.setattr(memory, "room", lambda device, memory_mib, memory_share: rooms[device.type])
+    together = ShardedEngine(FusedEngine(load("gpt2"), reference), [CPU, torch.device("meta"), CPU])
+    assert [engine.room for engine in (together, *together.replicas)] == [450, 500, 450]
+
+
 @pytest.mark.slow
 def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, scored) -> None:
     one = choose({**toy.ENGINE, "name": "fused", "devices": 2}, load("gpt2"), reference, scored)
@@ -153,9 +160,12 @@ def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, score
         (1.5, "engine.devices=1.5 is neither a number nor a list of devices"),
         ("two", "engine.devices=two is neither a number nor a list of devices"),
         ([], "engine.devices=[] is neither a number nor a list of devices"),
-        (["cpu", "cuda:99"], "model.device=cuda:99 is not on this machine; use model.device=cpu"),
-        (["cpu", "grün"], "model.device=grün is not on this machine"),
-        (["grün"], "model.device=grün is not on this machine"),
+        (
+            ["cpu", "cuda:99"],
+            "engine.devices names cuda:99, which is not on this machine; name devices that are, or leave it out",
+        ),
+        (["cpu", "grün"], "engine.devices names grün, which is not on this machine"),
+        (["grün"], "engine.devices names grün, which is not on this machine"),
         (
             ["meta", "cpu"],
             "engine.devices=['meta', 'cpu'] begins with meta and the model is on cpu; name the model's own",
