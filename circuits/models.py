@@ -609,6 +609,8 @@ def _bridge(
             if len(spread) > 1 and identity.folder is not None:
                 where = {"device_map": devices.modules_of(identity.folder, identity.n_layers, spread)}
             bridge = TransformerBridge.boot_transformers(named, dtype=dtype, tokenizer=its_own, **where, **loaded)
+            if len(spread) > 1:
+                _read_on_own_device(bridge)
         step("folding norms into weights")
         with quiet():
             stored = _values_of_biases(bridge)
@@ -632,6 +634,21 @@ def _bridge(
         )
     step(f"done; the same log-probabilities within {error:.1g} of the largest")
     return bridge.eval(), tuple(before - after for before, after in zip(stored, kept, strict=True))
+
+
+def _read_on_own_device(bridge: Any) -> None:
+    """Move what enters a block to the block's device, hook points included.
+
+    accelerate does so in the plain model's blocks, which is after the hook points, and not at all where TransformerLens has
+    replaced a block's `forward`, as in Falcon.
+    """
+    from accelerate.utils import send_to_device
+
+    def moved(block: Any, args: Any, kwargs: Any, device: torch.device) -> tuple[Any, Any]:
+        return send_to_device(args, device), send_to_device(kwargs, device, skip_keys=["past_key_values", "layer_past"])
+
+    for block in bridge.blocks:
+        block.register_forward_pre_hook(partial(moved, device=next(block.parameters()).device), with_kwargs=True)
 
 
 def _process(bridge: Any, precision: str, **unused: bool) -> None:

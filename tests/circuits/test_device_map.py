@@ -20,7 +20,7 @@ import results_io
 from circuits import devices, models, narrow_weights, tasks
 from circuits import study as studies
 from circuits.devices import blocks_of, modules_of, spread_over
-from circuits.engine import LensEngine, choose, decoder
+from circuits.engine import LensEngine, choose, decoder, gim, gradients
 from circuits.engine.gradients import GradientEngine, Method
 from circuits.measurements import MEASUREMENTS
 from circuits.measurements import local_learning_coefficient as llc
@@ -170,6 +170,40 @@ def test_weights_of_16_bits_are_spread_too(architecture, engine, load, folder, r
     if architecture == "gemma3":  # whose attention output passes a norm, so that edits of paths are refused
         sweep = replace(sweep, variants=tuple(one for one in sweep.variants if not one.on_paths))
     assert differ(found.run(sweep, scored).logit_diff, expected.run(sweep, scored).logit_diff) < 1e-5
+
+
+@pytest.mark.parametrize("family", sorted(families.RUN.keys() - {"Mixtral"}))  # a CPU has no histogram of int32
+@torch.no_grad()
+def test_every_family_gives_the_numbers_of_one_device(family: str, tmp_path, two_devices) -> None:
+    folder = families.save(family, tmp_path)
+    one, two = toy.load(folder), toy.load(folder, device_map=NAMES)
+    tokens, stream = torch.randint(0, 50, (3, 9)), torch.randn(4, toy.D_MODEL)
+    assert torch.equal(two.bridge(tokens.to(two.device)).cpu(), one.bridge(tokens))
+    assert torch.equal(two.logits_of(stream.to(two.device)).cpu(), one.logits_of(stream))
+
+
+@pytest.mark.parametrize("modified", [False, True])
+def test_gradients_of_the_models_own_modules_are_those_of_one_device(
+    modified: bool, load, spread, scored, two_devices, monkeypatch
+) -> None:
+    """Of edges, whose streams are read at hook points in front of a block. `modified`: with GIM's backward pass."""
+    monkeypatch.setattr(gradients, "_push_forward", pushed_forward)
+    backward = gim.BackwardPass() if modified else None
+    own, other = (
+        GradientEngine(model, backward=backward).edge_scores(scored.select(range(4)), "clean", "eap").mean
+        for model in (spread("gpt2"), load("gpt2"))
+    )
+    assert differ(own, other) < 1e-5
+
+
+def pushed_forward(norm: gradients.Norm, stream: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
+    """As `gradients._push_forward` by two backward passes; torch's forward mode crashes on a tensor that is no plain one."""
+    with torch.enable_grad():
+        at = stream.detach().requires_grad_()
+        found = norm(at)
+        upstream = torch.zeros_like(found).requires_grad_()
+        (pulled,) = torch.autograd.grad(found, at, upstream, create_graph=True)
+        return torch.stack([torch.autograd.grad(pulled, upstream, one, retain_graph=True)[0] for one in change])
 
 
 def test_gradients_are_those_of_one_device(load, spread, scored, two_devices) -> None:
