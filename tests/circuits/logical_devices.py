@@ -14,7 +14,12 @@ from circuits.narrow_weights import Narrow
 
 KIND = "lazy"  # a kind of device that this build of PyTorch knows and does not look for
 CPU = torch.device("cpu")
-COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default, torch.ops.aten._index_put_impl_.default}
+TAKE_NUMBERS = {  # beside element-wise operations
+    *(torch.ops.aten.index_put, torch.ops.aten.index_put_, torch.ops.aten._index_put_impl_),
+    *(torch.ops.aten.index_fill, torch.ops.aten.index_fill_, torch.ops.aten.fill, torch.ops.aten.fill_),
+    *(torch.ops.aten.masked_fill, torch.ops.aten.masked_fill_),
+}
+COPIES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
 
 class Elsewhere(Tensor):
@@ -93,14 +98,24 @@ class LogicalDevices(TorchDispatchMode):
 
 
 def computed(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """The result of an operation on the CPU, on the device of its tensors. RuntimeError if they are on several."""
+    """The result of an operation on the CPU, on the device of its tensors.
+
+    RuntimeError as on CUDA if they are on several, or if a CPU's generator draws for another device. A number on the CPU may meet
+    any device in element-wise operations that do not write into it.
+    """
     tensors: list[Tensor] = []
     tree_map_only(Tensor, tensors.append, (args, kwargs))
-    where = {tensor.device for tensor in tensors if tensor.ndim or isinstance(tensor, Elsewhere)}
+    takes_numbers = torch.Tag.pointwise in func.tags or func.overloadpacket in TAKE_NUMBERS
+    into = args[0] if func._schema.is_mutable and args else None
+    numbers = {id(one) for one in tensors if takes_numbers and one is not into and not one.ndim and one.device == CPU}
+    where = {one.device for one in tensors if id(one) not in numbers}
     if len(where) > 1 and func not in COPIES:
         raise RuntimeError(f"{func} got tensors on {', '.join(sorted(map(str, where)))}")
     asked = kwargs.get("device")
     device = torch.device(asked) if asked is not None else next(iter(where), CPU)
+    draws = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Generator)]
+    if any(one.device != device for one in draws):
+        raise RuntimeError(f"{func} got a generator of {draws[0].device} for tensors on {device}")
     inside = {**kwargs, **({} if asked is None else {"device": CPU})}
     own_args, own_kwargs = tree_map_only(Elsewhere, lambda one: one.held, (args, inside))
     found = func(*own_args, **own_kwargs)

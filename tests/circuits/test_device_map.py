@@ -77,6 +77,37 @@ def test_tensors_of_two_devices_do_not_meet(two_devices) -> None:
     ] and two_devices.moves == before + 2  # one of them to the CPU
 
 
+def test_a_number_on_the_cpu_may_enter_element_wise_operations_only(two_devices) -> None:
+    """As on CUDA, where it may neither be written into nor be stacked, indexed by or looked up."""
+    some, table, ids = (torch.ones(shape, device=TWO[0]) for shape in (3, (3, 2), 2))
+    number, index, ids = torch.tensor(2.0), torch.tensor(0), ids.long()
+    some[ids], table[0, :] = number, number
+    allowed = (some * number, torch.where(some > 1, some, number), some.masked_fill(some > 1, number))
+    assert {one.device for one in allowed} == {TWO[0]} and some.tolist() == [1.0, 2.0, 1.0]
+    for wrong in (
+        lambda: number.add_(some[0]),
+        lambda: torch.stack([some[0], number]),
+        lambda: torch.nn.functional.embedding(index, table),
+        lambda: table.index_select(0, index),
+        lambda: torch.searchsorted(some, number),
+        lambda: some.index_put_((ids,), some[:2].to(TWO[1])),
+    ):
+        with pytest.raises(RuntimeError, match="got tensors on"):
+            wrong()
+
+
+def test_the_cpus_generator_draws_for_the_cpu_alone(two_devices) -> None:
+    ones = torch.ones(3, device=TWO[0])
+    for wrong in (
+        lambda: torch.randn(3, device=TWO[0], generator=torch.Generator()),
+        lambda: ones.normal_(generator=torch.Generator()),
+        lambda: torch.multinomial(ones, 1, generator=torch.Generator()),
+    ):
+        with pytest.raises(RuntimeError, match=f"got a generator of cpu for tensors on {TWO[0]}"):
+            wrong()
+    assert torch.randn(3, generator=torch.Generator()).device.type == "cpu"
+
+
 # --- where weights are -----------------------------------------------------------------------------------------------
 
 
