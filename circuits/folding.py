@@ -43,7 +43,9 @@ def fold(bridge: Any) -> None:
         _fold_layer(bridge, layer, adapter.preprocess_weights(own), beside)
     # Phi-3's adapter multiplies unembedding and final norm, which may be on two devices
     norm = {key: weight for key, weight in state.items() if key.startswith("ln_final.")}
-    rest = adapter.preprocess_weights({**state, **{key: w.to(state["unembed.weight"].device) for key, w in norm.items()}})
+    rest = adapter.preprocess_weights(
+        {**state, **{key: w.to(state["unembed.weight"].device) for key, w in norm.items()}}
+    )
     _fold_rest(bridge, {**rest, **{key: weight.copy_(rest[key]) for key, weight in norm.items()}})
     bridge._fold_layer_norms_into_batched_experts()
     adapter.postprocess_weights(bridge)

@@ -184,10 +184,12 @@ def _generalisability(context: Context) -> float:
 
 
 def _split_half(context: Context) -> float:
-    """Reliability of the mean effects of these heads."""
-    population = context.population
-    variance = float(population.mu["02.denoising"].var(ddof=1))
-    return population.head_reliability(context.n, variance, float(population.loading.var(ddof=1)))
+    """Reliability of the means of these heads' effects in both directions of patching."""
+    population, directions = context.population, ("02.denoising", "02.noising")
+    scales = [measure.scale for measure in laws.MEASURES if f"{measure.number}.{measure.name}" in directions]
+    profile = sum(population.mu[name] for name in directions) / 2
+    loading = population.loading * sum(scales) / 2
+    return population.head_reliability(context.n, float(profile.var(ddof=1)), float(loading.var(ddof=1)), 2)
 
 
 def _stable_share(context: Context) -> float:
@@ -303,7 +305,11 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
         ),
     ),
     "C16.split_half": (
-        Estimand("reliability of the mean effects of these heads", _always(_split_half), conservative=SPLITS),
+        Estimand(
+            "reliability of the mean effects of these heads in both directions of patching",
+            _always(_split_half),
+            conservative=SPLITS,
+        ),
     ),
     "C16.cronbach_alpha": (
         Estimand(

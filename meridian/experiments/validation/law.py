@@ -188,13 +188,14 @@ class Population:
         fourth = 3 * common**2 + 6 * common * own + 3 * own**2 * np.exp(4 * self.tail**2)
         return common + own, fourth / (common + own) ** 2
 
-    def head_reliability(self, n: int, variance: float, spread_of_loading: float) -> float:
+    def head_reliability(self, n: int, variance: float, spread_of_loading: float, averaged: int = 1) -> float:
         """S^2 / (S^2 + R x design effect / n): the share of the variance of head means that is due to true effects.
 
-        S^2 = `variance`, the variance of the heads' true effects. R = effect_noise^2 + `spread_of_loading`, the head-by-prompt
-        residual; `spread_of_loading` is the variance of the loadings. Their mean moves all heads alike and leaves their order.
+        S^2 = `variance`, the variance of the heads' true effects. R = effect_noise^2 / `averaged` + `spread_of_loading`, the
+        head-by-prompt residual of the mean of so many measurements; `spread_of_loading` is the variance of the loadings, which
+        they share. The loadings' mean moves all heads alike and leaves their order.
         """
-        residual = (self.law.effect_noise**2 + spread_of_loading) * self.design_effect(n) / n
+        residual = (self.law.effect_noise**2 / averaged + spread_of_loading) * self.design_effect(n) / n
         return variance / (variance + residual)
 
 
