@@ -7,6 +7,7 @@ instead (`circuits.engine.sharded`). Both take a number of devices or their name
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,27 @@ def modules_of(folder: Path, n_layers: int, devices: Sequence[torch.device]) -> 
 
     The model is built without weights. UserError if no list of its modules has `n_layers` layers.
     """
+    return _places(_without_weights(folder), folder, n_layers, devices)
+
+
+def parameters_on(folder: Path, n_layers: int, devices: Sequence[torch.device]) -> Counter[str]:
+    """The number of parameters that `modules_of` puts on each device. UserError as there."""
+    plain, found = _without_weights(folder), Counter[str]()
+    places = _places(plain, folder, n_layers, devices)
+    for name, weight in plain.named_parameters():
+        module = next(one for one in places if name == one or name.startswith(f"{one}."))
+        found[places[module]] += weight.numel()
+    return found
+
+
+def _without_weights(folder: Path) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):
-        plain = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder, local_files_only=True))
+
+
+def _places(plain: Any, folder: Path, n_layers: int, devices: Sequence[torch.device]) -> dict[str, str]:
     lists = [
         name for name, part in plain.named_modules() if isinstance(part, torch.nn.ModuleList) and len(part) == n_layers
     ]

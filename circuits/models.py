@@ -346,9 +346,12 @@ def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
     weights = _weights_in(identity.folder)
     runnable.require_floating(weights, identity.name)
     parameters = runnable.parameters_in(weights)
-    spread = devices.spread_over(settings)[: identity.n_layers]
-    for device in spread:
-        runnable.require_room(-(-parameters // len(spread)), kept_dtype(precision_of(settings)), device, identity.name)
+    spread, dtype = devices.spread_over(settings), kept_dtype(precision_of(settings))
+    shares: Mapping[str, int] = {str(spread[0]): parameters}
+    if len(spread) > 1:
+        shares = devices.parameters_on(identity.folder, identity.n_layers, spread)
+    for device, share in shares.items():
+        runnable.require_room(share, dtype, torch.device(device), identity.name)
     return parameters
 
 

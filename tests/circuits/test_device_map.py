@@ -337,7 +337,11 @@ def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two
     )
     assert LensEngine(model, reference).room == 5 * 2**20
     models.load({**POCKET, "device_map": NAMES})
-    assert [device for _, device in asked] == list(TWO) and asked[0][0] == asked[1][0]
+    layer = 192 * 4 * 192 + 4 * 192 + 2 * 192 * 384 + 384 + 192 + 4 * 192  # attention, feed-forward, two norms
+    assert asked == [
+        (2 * layer + (680 + 64) * 192, TWO[0]),
+        (2 * layer + 2 * 192, TWO[1]),
+    ]  # embeddings; the final norm
     assert devices.device_of({"device": NAMES[1]}) == NAMES[1]
 
 
