@@ -6,16 +6,14 @@ Names of models, tokens of prompts, answers and messages of servers are untruste
 from __future__ import annotations
 
 import re
-import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.cells import cell_len
 
 FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # start of a spreadsheet's formula, full-width signs included
 NUMBER = re.compile(r"\s*[+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
-AT_SPACES: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # paths and names stay whole
 WIDTH = 100  # columns of the terminal at most, also in a wider one or a pipe: longer lines are hard to read
 COMMAND = "python run.py "
 PATH = re.compile(r"\S*/\S+/\S+")
@@ -47,10 +45,21 @@ def visible(text: str, kept: str = KEPT) -> str:
 def folded(text: str, width: int = WIDTH) -> str:
     """`text` in lines of at most `width` columns, broken between words.
 
-    A line with a command stays whole, to be copied, and so does one that only a path makes longer, which has no place to break.
+    A line with a command stays whole, to be copied. Paths, which have no place to break, are not counted.
     """
-    lines = text.split("\n")
-    return "\n".join(textwrap.fill(line, width, **AT_SPACES) if is_too_wide(line, width) else line for line in lines)
+    return "\n".join(_filled(line, width) if is_too_wide(line, width) else line for line in text.split("\n"))
+
+
+def _filled(line: str, width: int) -> str:
+    first, *words = line.split(" ")
+    lines = [first]
+    for word in words:
+        longer = f"{lines[-1]} {word}"
+        if is_too_wide(longer, width):
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
 
 
 def is_too_wide(line: str, width: int = WIDTH) -> bool:

