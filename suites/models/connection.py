@@ -114,7 +114,10 @@ class Exchange:
         asked: Future[Answer] = Future()
         threading.Thread(target=self._run, args=(asked, ask), daemon=True).start()
         try:
-            if not concurrent.futures.wait([asked], self.seconds).done:
+            done = concurrent.futures.wait([asked], self.seconds).done
+            if not done or isinstance(
+                asked.exception(), httpx.ReadTimeout
+            ):  # httpx's limit is as long, and may be over first
                 raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
             return asked.result()
         finally:
