@@ -115,9 +115,8 @@ class Exchange:
         threading.Thread(target=self._run, args=(asked, ask), daemon=True).start()
         try:
             done = concurrent.futures.wait([asked], self.seconds).done
-            if not done or isinstance(
-                asked.exception(), httpx.ReadTimeout
-            ):  # httpx's limit is as long, and may be over first
+            # httpx's own limit is as long, and may be over first
+            if not done or isinstance(asked.exception(), httpx.ReadTimeout):
                 raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
             return asked.result()
         finally:
