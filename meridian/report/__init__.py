@@ -52,6 +52,7 @@ SCRIPTS = (
 DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures are drawn by the page's own script instead of Plotly
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
+NUMBER = re.compile(r"(?<![\w.])([-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)(?!\w)")
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 
 
@@ -161,6 +162,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
         "certified": sources.of_certificate,
         "parted": parted,
         "heads": partial(with_heads, known=frozenset(heads)),
+        "told": partial(with_sources, known=frozenset(heads)),
     }
     return environment
 
@@ -168,6 +170,15 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
 def with_heads(text: object, known: frozenset[str]) -> Markup:
     """`text` escaped, with every mention of a known head as a link that opens the head."""
     return Markup(head_facts.HEAD.sub(lambda found: _head_link(found[0], known), str(escape(text))))
+
+
+def with_sources(text: str, source: FieldSource, known: frozenset[str]) -> Markup:
+    """A sentence that stands in `source`, escaped: its numbers are links to that field, its heads links that open them."""
+    parts = NUMBER.split(shown_text.visible(text))  # every second part is a number
+    return Markup().join(
+        Markup('<a class="n" href="{}">{}</a>').format(source.address, part) if place % 2 else with_heads(part, known)
+        for place, part in enumerate(parts)
+    )
 
 
 def parted(text: str, told: tuple[str, FieldSource] | None) -> tuple[str, str, str]:

@@ -54,20 +54,25 @@ class Line:
 
 @dataclass(frozen=True)
 class Blocker:
-    """A gate that blocks a tier."""
+    """A gate that blocks a tier, or warns."""
 
     name: str
     verdict: str
     reason: str
     needs: str
     split: str
-    metric: str = ""
-    asked: str = ""
+    metric: str
+    asked: str
+    field: str  # in certificate.json
 
     @property
     def id(self) -> str:
         """The calibration that the gate belongs to."""
         return self.metric.partition(".")[0]
+
+    def source(self, name: str) -> FieldSource:
+        """The source of the gate's reason or of what it needs."""
+        return of_certificate(f"{self.field}.{name}")
 
     @property
     def short(self) -> str:
@@ -79,8 +84,8 @@ def view(run: RunFolder) -> dict[str, Any]:
     """The values for the certificate's part of the page's template. Some of them:
 
     - `lines`: the metrics in the table; `open_lines`: those that did not pass; `others`: metrics that gate no tier;
-    - `about`: (ID, metric, published rule, method of the interval, p, verdict on the held-out prompts, page of the documentation)
-      for every metric;
+    - `about`: (ID, metric, published rule, method of the interval, p, its source, verdict on the held-out prompts, page of the
+      documentation) for every metric;
     - `recipes`: (recipe, faithfulness, its interval, faithfulness above the floor);
     - `groups`: what the claim leaves out.
     """
@@ -89,7 +94,8 @@ def view(run: RunFolder) -> dict[str, Any]:
     titles = {row.id: row.title for row in run.rows}
     lines = [line for row in run.rows for line in _lines(run, row, True)]
     following = None if tier is None or tier == stored["of"] else tier + 1
-    later = {level: _blockers(gates, titles) for level, gates in sorted(blocking.items()) if level != str(following)}
+    blockers = {level: _blockers(gates, titles, f'blocking["{level}"]') for level, gates in sorted(blocking.items())}
+    of_next = blockers.pop(str(following), ())
     said = ("of", "ceiling")
     return {
         **{name: stored["subject"][name] for name in ("task", "model")},
@@ -99,9 +105,9 @@ def view(run: RunFolder) -> dict[str, Any]:
         "meaning": meaning(tier_name(stored)) if run.rules.released else OTHER_RULES,
         "rules": run.rules,
         "next_tier": following,
-        "blockers": _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), titles),
-        "later": {} if tier is None else later,
-        "warnings": _blockers(stored["warnings"], titles),
+        "blockers": _absent(run) if tier is None else of_next,
+        "later": {} if tier is None else blockers,
+        "warnings": _blockers(stored["warnings"], titles, "warnings"),
         "headline": stored.get("headline") or _plain_headline(run),
         "calibrations": len(run.rows) - 1,
         "groups": WorstGroups.read(stored),
@@ -144,26 +150,34 @@ def gate_name(metric: str, titles: Mapping[str, str]) -> str:
     return f"{identifier} {short}" if short == title or not title else f"{identifier} {title}: {short}"
 
 
-def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
-    return tuple(
-        Blocker(
-            gate_name(gate["metric"], titles),
-            gate["verdict"],
-            words(gate["reason"]),
-            f"needs {gate['needs']}" if gate["needs"] else REMEDY_OF_FAIL if gate["verdict"] == "fail" else "",
-            gate["split"].replace("_", "-"),
-            gate["metric"],
-            first_screen.asked(gate),
-        )
-        for gate in gates
+def _blockers(gates: Any, titles: Mapping[str, str], field: str) -> tuple[Blocker, ...]:
+    """The gates of a field of certificate.json that is a list of them."""
+    return tuple(_blocker(gate, titles, f"{field}[{place}]") for place, gate in enumerate(gates))
+
+
+def _blocker(gate: Mapping[str, Any], titles: Mapping[str, str], field: str) -> Blocker:
+    return Blocker(
+        gate_name(gate["metric"], titles),
+        gate["verdict"],
+        words(gate["reason"]),
+        f"needs {gate['needs']}" if gate["needs"] else REMEDY_OF_FAIL if gate["verdict"] == "fail" else "",
+        gate["split"].replace("_", "-"),
+        gate["metric"],
+        first_screen.asked(gate),
+        field,
     )
 
 
 def _absent(run: RunFolder) -> tuple[Blocker, ...]:
     """The blocker of a run without a tier, whose model is not shown to do the task."""
-    metrics = [metric for metric in run.rows[0].metrics if metric.metric == BEHAVIOUR]
-    gates = [{**asdict(metric), "reason": metric.why, "split": "evaluation"} for metric in metrics]
-    return _blockers(gates, {"P": run.rows[0].title})
+    row = run.rows[0]
+    return tuple(
+        _blocker(
+            {**asdict(metric), "reason": metric.why, "split": "evaluation"}, {"P": row.title}, _field(run, row, place)
+        )
+        for place, metric in enumerate(row.metrics)
+        if metric.metric == BEHAVIOUR
+    )
 
 
 def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
@@ -194,15 +208,17 @@ def _severity(line: Line) -> int:
     return SEVERITY.index(line.metric.verdict) if line.metric.verdict in SEVERITY else len(SEVERITY)
 
 
-def _about(run: RunFolder, row: CertificateRow) -> Iterator[tuple[str, ...]]:
+def _about(run: RunFolder, row: CertificateRow) -> Iterator[tuple[str | FieldSource, ...]]:
     document, module = run.calibration(row.id), CALIBRATIONS.get(row.id)
     if document is None:
         return
     again = {record["metric"]: record["verdict"] for record in document["data"]["held_out"]}
     page = f"docs/calibrations/{module.__name__.rpartition('.')[2] if module else 'preconditions'}.md"
-    for one in map(MetricRow.read, document["records"]):
+    for place, one in enumerate(map(MetricRow.read, document["records"])):
         p = "" if one.p is None else f"{number(one.p)} ({one.p_kind})"
-        yield row.id, one.metric, one.published_rule, one.ci_method or "", p, again.get(one.metric, "none"), page
+        source = FieldSource(file_of(run, document["number"]) or "", f"records[{place}].p")
+        again_said = again.get(one.metric, "none")
+        yield row.id, one.metric, one.published_rule, one.ci_method or "", p, source, again_said, page
 
 
 def _plain_headline(run: RunFolder) -> dict[str, str]:

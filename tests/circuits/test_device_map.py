@@ -349,6 +349,7 @@ def test_room_is_that_of_the_smallest_device(spread, reference, monkeypatch, two
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2400)  # every operation of the second run is looked at in Python
 def test_a_whole_run_gives_the_numbers_of_one_device(tmp_path, two_devices, monkeypatch) -> None:
     """Every measurement of the main job on pocket, spread over two devices. LLC is drawn by chains that amplify rounding."""
     whole = commandline.command(*commandline.SMALL, f"results={tmp_path / 'whole'}")

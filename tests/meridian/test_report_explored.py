@@ -26,6 +26,16 @@ from meridian.run_folder import RunFolder
 from tests.meridian.judged import RULES, judged
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\u202e<!--\u2028"
+PROSE = (
+    ".reason",
+    ".reasons",
+    ".needs",
+    "headline.data",
+    "headline.subject",
+    "headline.faithfulness",
+    "headline.outside",
+    "by_template",
+)
 LINK = re.compile(r'<a class="n" href="#([^"]*)">([^<]*)</a>')
 
 
@@ -67,10 +77,15 @@ def links(text: str) -> Iterator[tuple[FieldSource, str]]:
 
 
 def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -> None:
-    checked = 0
+    checked, in_words = 0, 0
     for source, shown in links(written):
         value = resolved(run, source)
-        if isinstance(value, float | int) and not isinstance(value, bool):
+        if source.field in ("tier", "of"):
+            assert shown == str(value)
+        elif source.field.endswith(PROSE):
+            assert any(shown in said for said in _sentences(value)), (source, shown)
+            in_words += 1
+        elif isinstance(value, float | int) and not isinstance(value, bool):
             assert shown.startswith(number(value)) or shown.split()[-1] == number(value) or number(value) in shown, (
                 source
             )
@@ -80,10 +95,44 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
             assert shown == number(float(np.asarray(value, float)[rows].mean())), source
             checked += 1
     assert checked > 200  # estimates, published values, losses, shares, recipes, probabilities, effects
+    assert in_words > 60
     stored = [record for row in run.certificate["rows"] for record in row["records"]]
     fields = {source.field for source, _ in links(written) if source.file == "certificate.json"}
     estimates = [MetricRow.read(record) for record in (*stored, *run.certificate["preconditions"])]
     assert sum(field.endswith(".estimate") for field in fields) == sum(one.estimate is not None for one in estimates)
+
+
+def _sentences(value: Any) -> list[str]:
+    """What a field of words says: itself, each of a list, or numbers as a sentence writes them."""
+    if isinstance(value, dict):
+        return [
+            *value,
+            *(number(inner["incompleteness"] if isinstance(inner, dict) else inner) for inner in value.values()),
+        ]
+    return [value] if isinstance(value, str) else value
+
+
+def test_no_number_in_a_reason_or_a_fact_is_without_a_link(run, written) -> None:
+    """Reasons, what they need, and the facts below the first screen, read without what links hold."""
+    sentences = re.findall(r'class="why">(.*?)</(?:td|span)>', written, re.DOTALL)
+    facts = re.search(r'<div class="facts">.*?</div>', written, re.DOTALL)
+    assert len(sentences) > 20 and facts
+    bare = [re.sub(r"<a .*?</a>|<[^>]*>", "", one, flags=re.DOTALL) for one in (*sentences, facts[0])]
+    assert [one for one in bare if re.search(r"(?<![\w.])\d+(?:\.\d+)?(?![\w.])", html.unescape(one))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("reaches down to -0.37, below 0.8; 2nd of 32", ["-0.37", "0.8", "32"]),
+        ("L0H2 and M3b: 1,024 of 1e-05.", ["1,024", "1e-05"]),
+        ("its '12' [0.89, 0.92]", ["12", "0.89", "0.92"]),
+    ],
+)
+def test_numbers_of_a_sentence_become_links_and_names_do_not(text: str, numbers: list[str]) -> None:
+    told = str(report.with_sources(text, FieldSource("a.json", "b"), frozenset({"L0H2"})))
+    assert re.findall(r'<a class="n" href="#json=a.json&amp;field=b">(.*?)</a>', told) == numbers
+    assert html.unescape(re.sub("<[^>]*>", "", told)) == text and ("head=L0H2" in told) == ("L0H2" in text)
 
 
 def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:
