@@ -52,6 +52,7 @@ SCRIPTS = (
 DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures are drawn by the page's own script instead of Plotly
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
+COMMAND = re.compile(r"(python run\.py \w+=[\w-]+)")
 NUMBER = re.compile(r"(?<![\w.])([-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)(?!\w)")
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 
@@ -162,6 +163,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
         "certified": sources.of_certificate,
         "parted": parted,
         "heads": partial(with_heads, known=frozenset(heads)),
+        "commands": with_commands,
         "told": partial(with_sources, known=frozenset(heads)),
     }
     return environment
@@ -170,6 +172,11 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
 def with_heads(text: object, known: frozenset[str]) -> Markup:
     """`text` escaped, with every mention of a known head as a link that opens the head."""
     return Markup(head_facts.HEAD.sub(lambda found: _head_link(found[0], known), str(escape(text))))
+
+
+def with_commands(text: str) -> Markup:
+    """`text` escaped, with every command of the project set as code, to be copied."""
+    return Markup(COMMAND.sub(r"<code>\1</code>", str(escape(shown_text.visible(text)))))
 
 
 def with_sources(text: str, source: FieldSource, known: frozenset[str]) -> Markup:

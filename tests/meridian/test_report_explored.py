@@ -135,6 +135,13 @@ def test_numbers_of_a_sentence_become_links_and_names_do_not(text: str, numbers:
     assert html.unescape(re.sub("<[^>]*>", "", told)) == text and ("head=L0H2" in told) == ("L0H2" in text)
 
 
+def test_a_command_in_a_sentence_is_set_as_code(written) -> None:
+    assert "<code>python run.py suite=all</code> makes them." in written
+    assert "<code>python run.py geometry=all</code> makes them." in written
+    said = report.with_commands("<b> python run.py task=failures traces")
+    assert str(said) == "&lt;b&gt; <code>python run.py task=failures</code> traces"
+
+
 def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:
     source = FieldSource("a b.json", 'heads["0.1"].x[3]', "mean & more = 100 %")
     (address,) = re.findall("^#(.*)", source.address)
