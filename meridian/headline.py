@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from calibrations import calibrate, faithfulness_over_wordings, preconditions
@@ -24,22 +27,26 @@ FOUND = {
 }
 
 
-def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, origin: str) -> dict[str, str]:
+def headline(
+    evidence: Evidence, documents: calibrate.Documents, settings: Mapping[str, Any], origin: str
+) -> dict[str, str]:
     """Subject, data, faithfulness, and heads outside the claim with large effects, one or two lines each.
 
-    `asked`: the kind of circuit that was asked for. `origin`: where the model is from.
+    `settings`: those of the run, which name the kind of circuit and the preset. `origin`: where the model is from.
     """
     circuit, prompts = evidence.circuit, evidence.data("01")
     provenance = circuit["provenance"]
     named = circuit["name" if provenance["kind"] == "traced" else "task"]  # for failures, the name includes the suite
+    model, asked = documents[calibrate.PRECONDITIONS]["subject"]["model"], settings["circuit"]["kind"]
     shape = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {origin}"
-    split = prompts["split"]
+    split, preset = prompts["split"], settings.get("preset")
+    at_most = f"; preset {preset['name']}: tier {preset['ceiling']} at most" if preset else ""
     return {
-        "subject": f"{named} on {documents[calibrate.PRECONDITIONS]['subject']['model']} ({shape})  circuit: {asked}, "
-        f"{_claimed(evidence)}, {FOUND.get(provenance['kind'], provenance['kind'])}",
+        "subject": f"{named} on {model} ({shape})  circuit: {asked}, {_claimed(evidence)}, "
+        f"{FOUND.get(provenance['kind'], provenance['kind'])}",
         "scope": f"Claim about {SCOPE_WORDS[evidence.scope]}",
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
-        f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
+        f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}{at_most}",
         "faithfulness": _faithfulness(evidence, documents),
         "outside": outside_effects.sentence(
             evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]

@@ -171,9 +171,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
         folded = certificate.certify(documents, settings["certificate"], standing)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
-    folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
-    if preset := settings.get("preset"):
-        folded["headline"]["data"] += f"; preset {preset['name']}: tier {preset['ceiling']} at most"
+    folded["headline"] = headline(evidence, documents, settings, context.identity.origin)
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
     context.reporter.tracker("judged", folded)

@@ -22,9 +22,11 @@ from omegaconf.errors import OmegaConfBaseException
 import results_io
 from calibrations import certificate, rules
 from calibrations.calibrate import ABOUT
+from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import commandline, file_task, integrity, overrides, ranges, stages
 from meridian.context import RunContext, checked
+from meridian.headline import READ, headline
 from meridian.run_folder import CERTIFICATE
 from result_types import TraceResult
 from results_io import UserError
@@ -44,7 +46,9 @@ LISTED = {
     "asked": "settings",
     "subject": "subject",
     "tier": "tier",
+    "headline": "headline",
 }
+ORIGIN = "\0"  # stands for where a model is from
 TRACE = "141"  # the result that names the heads of failures
 
 
@@ -158,7 +162,20 @@ class Verification:
         for name, value in results_io.canonical(folded).items():
             if value != self.certificate.get(name, ...):
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
+        self._require_headline(documents, settings)
         return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
+
+    def _require_headline(self, documents: Documents, settings: Mapping[str, Any]) -> None:
+        """Break if a line of the headline is not what the results give. Where the weights are from stands in no result."""
+        evidence = Evidence.load(self.folder, settings["calibration"]["common"], READ)
+        given, stored = headline(evidence, documents, settings, ORIGIN), self.certificate["headline"]
+        before, _, after = given["subject"].partition(ORIGIN)
+        if stored.get("subject", "").startswith(before) and stored["subject"].endswith(after):
+            given["subject"] = stored["subject"]
+        if faults := [name for name in {**given, **stored} if stored.get(name) != given.get(name)]:
+            raise Break(
+                f"{self.folder / CERTIFICATE} says something else in headline.{faults[0]} than its results give"
+            )
 
     def _fold(self, documents: Documents, settings: Mapping[str, Any], standing: rules.Standing) -> dict[str, Any]:
         """The certificate that calibrations give; one about failures also folds the verdicts on its heads."""

@@ -102,6 +102,30 @@ def test_a_certificate_that_its_calibrations_do_not_give_is_a_break(copied, forg
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("subject", ("14 of 32 heads", "4 of 32 heads")),
+        ("subject", ("ioi on pocket", "ioi on gpt2")),
+        ("scope", ("MLPs stay intact", "MLPs are silenced")),
+        ("data", ("40 evaluation", "4000 evaluation")),
+        ("faithfulness", ("Faithfulness 0.", "Faithfulness 1.")),
+        ("faithfulness", (" on wordings like these", " on any wordings")),
+        ("outside", (None, "")),
+    ],
+)
+def test_a_headline_that_its_results_do_not_give_is_a_break(copied, line, words) -> None:
+    before, after = words
+
+    def reworded(document: dict) -> None:
+        said = document["headline"][line]
+        document["headline"][line] = said.replace(before, after) if before else after
+        assert document["headline"][line] != said
+
+    forge(copied, "certificate", reworded)
+    assert f"certificate.json says something else in headline.{line} than its results give" in first_break(copied)
+
+
+@pytest.mark.parametrize(
     ("forged", "sentence"),
     [
         ({"inputs": {"C11": "02"}}, "lists result 02 as calibration C11, which it is not"),
@@ -291,6 +315,8 @@ def test_the_model_typed_is_the_one_checked(finished) -> None:
 def test_a_model_that_is_not_at_hand_is_said_and_the_rest_checked(copied) -> None:
     def rename(document: dict) -> None:
         document["subject"]["model"] = "EleutherAI/pythia-70m"
+        if words := document.get("headline"):
+            words["subject"] = words["subject"].replace("on pocket", "on EleutherAI/pythia-70m")
 
     for number in results_io.read(copied / "certificate.json")["inputs_sha256"]:
         forge(copied, number, rename)
