@@ -11,7 +11,7 @@ import torch
 import results_io
 from results_io import UserError
 from shown_progress import NoProgress
-from suites import declaration, lock, runner
+from suites import declaration, judgement, lock, runner
 from suites.asking import no_bar
 from suites.generators import contents
 from suites.generators.codeword import CODEWORDS
@@ -261,6 +261,16 @@ def test_195_of_a_model_that_the_suffix_alone_makes_tell(tmp_path):
     shown = document["data"]["suites"][MADE]["settings"]["parameters"]["gcg"]
     assert (shown["weights_sha256"], shown["suffix"], len(shown["items"]["judged"])) == ("w" * 64, " qx", 40)
     assert "gcg" not in document["data"]["suites"][SUITE]["settings"]["parameters"]
+
+
+def test_outputs_are_judged_again_from_the_records_alone(suite, model, tmp_path):
+    path = tmp_path / suffix_record.NAME
+    made = placeholder.suite_of(suite, placeholder.optimise(suite, model, BUDGET, 0, path, no_bar))
+    ran = runner.run([suite, made], model, tmp_path, say=lambda line: None)
+    assert placeholder.recorded(path, suite) == [made]
+    again = judgement.derive(tmp_path / "generations.jsonl", [suite, *placeholder.recorded(path, suite)])
+    assert [one.estimates for one in again] == [one.estimates for one in ran.suites]
+    assert placeholder.recorded(path, replace(suite, sha256="f" * 64)) == []
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
