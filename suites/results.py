@@ -43,6 +43,7 @@ GOOD = (  # larger is better
     "worst_template",
     "youden_j",
     "refused_forbidden",
+    "target_loss",
 )
 AT_SLA = "coverage_at_sla"
 MCNEMAR, CLEAN, CHANGED = "mcnemar", "accuracy_clean", "accuracy_changed"

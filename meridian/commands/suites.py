@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import results_io
-from meridian import code_execution, integrity
+from meridian import code_execution, integrity, optimised_suffix
 from meridian.commands import judge
 from meridian.context import RunContext
 from result_types import TraceResult
@@ -42,8 +42,10 @@ def run(context: RunContext, folder: Path) -> None:
         )
     integrity.announce(folder, reporter.say)
     suites = code_execution.allowed(context, suites, asked["name"] == ALL)
+    optimised_suffix.check(context, suites)
     executor = code_execution.executor(context, folder, suites)
     model = open_model(context.model_settings)
+    suites = [*suites, *optimised_suffix.made(context, folder, suites, model)]
     found = runner.run(
         suites,
         model,

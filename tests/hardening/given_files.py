@@ -18,6 +18,7 @@ from suites.item import CATALOGUE
 from suites.judging import judgement_record, labels, rubric
 from suites.log import chain, generations
 from suites.shadow import redaction, sampling, traffic, traffic_record
+from suites.suffix import suffix_record
 
 Reader = Callable[[], Any]
 BYTES: Mapping[str, Callable[[bytes], bytes]] = {  # what may become of a file's bytes
@@ -142,11 +143,25 @@ SAID = {
     **{"cache_key": "k", "finish_reason": "stop", "error": None, "latency_ms": 1.5},
 }
 JUDGED = [{"kind": "judge", "judge": "j", "rubric": {"sha256": "r"}}, {"kind": "judgement", "key": "k", "error": None}]
+SEARCHED = {
+    **dict.fromkeys(("key", "suite_id", "suite_hash", "weights_sha256", "target", "suffix"), "x"),
+    **{
+        "kind": suffix_record.KIND,
+        "identity": {},
+        "budget": {},
+        "seed": 0,
+        "passes": 1,
+        "tuned": ["a"],
+        "judged": ["b"],
+    },
+    **{"controls": {"b": "y"}, "loss_before": {"a": 1.0, "b": 1.0}, "loss_after": {"a": 0.5, "b": 0.5}},
+}
 WHOLE = {
     series_record.NAME: [STARTED, ASKED, FINISHED],
     generations.NAME: [RUN, SAID],
     judgement_record.NAME: JUDGED,
     execution_record.NAME: [{"kind": "execution", "key": "k", "tests": {}, "why": {}, "error": None}],
+    suffix_record.NAME: [SEARCHED],
 }
 
 
@@ -164,6 +179,7 @@ LOGS: Mapping[str, Callable[[Path], Any]] = {
     generations.NAME: generations.read,
     judgement_record.NAME: lambda path: judgement_record.JudgementRecord(path).__exit__(None, None, None),
     execution_record.NAME: execution_record.read,
+    suffix_record.NAME: suffix_record.read,
 }
 
 
