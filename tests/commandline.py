@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,11 @@ class Outcome:
     code: int
     output: str
     errors: str
+
+    @property
+    def said(self) -> str:
+        """The output with its lines joined by a space, because a long sentence is broken where a terminal ends."""
+        return re.sub(r"\n *", " ", self.output)
 
 
 def command(*arguments: str) -> Outcome:

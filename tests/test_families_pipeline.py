@@ -112,7 +112,7 @@ def test_a_random_checkpoint_is_not_shown_to_do_the_task(family, checkpoint, tmp
     assert folder.parent == tmp_path / family / "ioi"
     assert certificate["tier"] is None
     assert certificate["tier_name"] in ("the behaviour is absent", "the behaviour is not shown")
-    assert f"No tier: {certificate['tier_name']}" in outcome.output
+    assert f"No tier: {certificate['tier_name']}" in outcome.said
     written = {path.name[:2] for path in folder.glob("*.json")} & set(MEASUREMENTS)
     assert written == {"01", "20"}
     baseline = results_io.read(results_io.find(folder, "01"))
@@ -165,7 +165,7 @@ def test_gpt2_small_s_shape_at_random_has_its_published_circuit_and_no_tier(tmp_
     assert (outcome.code, outcome.errors) == (0, "")
     folder, certificate = certificate_in(results)
     assert folder.parent == results / "gpt2" / "ioi"
-    assert certificate["tier"] is None and f"No tier: {certificate['tier_name']}" in outcome.output
-    assert "circuit: stored, 26 of 144 heads" in outcome.output
+    assert certificate["tier"] is None and f"No tier: {certificate['tier_name']}" in outcome.said
+    assert "circuit: stored, 26 of 144 heads" in outcome.said
     battery = results_io.read(results_io.find(folder, "20"))["data"]
     assert len(battery["circuit"]["roles"]) == 7

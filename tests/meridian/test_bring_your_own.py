@@ -90,8 +90,8 @@ def test_every_command_that_checks_says_what_the_rows_give(place) -> None:
     assert len(checks) == 6
     for arguments in checks:
         outcome = run(*arguments, f"results={place / 'results'}")
-        assert "rows: 40 of 40 can be used" in outcome.output, arguments
-        assert "tiers: these rows allow tier 1 of 4 at most" in outcome.output
+        assert "rows: 40 of 40 can be used" in outcome.said, arguments
+        assert "tiers: these rows allow tier 1 of 4 at most" in outcome.said
     assert not (place / "results").exists()
 
 
@@ -106,7 +106,7 @@ def test_the_commands_that_measure_end_in_a_certificate_or_a_verdict(place) -> N
     tasks = json.loads(cross.read_text())["data"]["tasks"]
     other = file.named(file.rows_sha256(file.read("other.csv")))
     assert sorted(tasks) == sorted(["induction", other]) and len(tasks["induction"]["prompt_id"]) == 10
-    assert "reference prompts: 12 of 16 are corrupted twins" in outcome.output
+    assert "reference prompts: 12 of 16 are corrupted twins" in outcome.said
     run(*own, *QUICK, "results=own")
     (battery,) = Path("own").rglob("20_ablation_battery.json")
     found = json.loads(battery.read_text())
@@ -139,7 +139,7 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command_and_in_its_fi
     outcome = run(*whole, *QUICK, "results=results")
     (folder,) = {path.parent for path in Path("results").rglob("certificate.json")}
     certificate = json.loads((folder / "certificate.json").read_text())
-    assert certificate["tier"] == 1 and certificate["subject"]["rows_sha256"] in outcome.output
+    assert certificate["tier"] == 1 and certificate["subject"]["rows_sha256"] in outcome.said
     baseline = json.loads((folder / "01_baseline.json").read_text())["data"]
     assert sorted(baseline["row"]) == sorted(set(baseline["row"])) and len(baseline["row"]) == 28
     report = (folder / "report.html").read_text()
@@ -147,7 +147,7 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command_and_in_its_fi
     companions = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
     assert companions["verdict"] == "insufficient" and companions["needs"] == "2 companions"
     verified = command("verify", f"from={folder}", "task=file", "task.path=mine.csv", "model=pocket")
-    assert verified.code == 0 and "prompts: drawn again, the same" in verified.output
+    assert verified.code == 0 and "prompts: drawn again, the same" in verified.said
     before, times = documents(Path("results")), modified(Path("results"))
     (block,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(block.splitlines()) <= 5
@@ -268,7 +268,7 @@ def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(plac
     assert {path.name for path in place.iterdir()} >= {"many.csv"} and not (place / "all.txt").exists()
     outcome = run(*asked, "check.left_out=all.txt")
     written = (place / "all.txt").read_text().splitlines()
-    assert len(written) == 615 and "all.txt: all 615 rows that are left out" in outcome.output
+    assert len(written) == 615 and "all.txt: all 615 rows that are left out" in outcome.said
     assert written[0] == "line 42 (row 41): has the clean prompt of row 1 again; take one of them out"
     assert written[604] == "line 646 (row 645): clean has 15 tokens and corrupted 17; reword it"
 
@@ -290,7 +290,7 @@ def test_a_companion_with_the_rows_of_the_task_or_of_another_companion_cannot_se
     ):
         outcome = command("check", *asked, f"task.companions=[{named}]")
         culprit = named.rpartition(",")[2]
-        assert outcome.code == 2 and f"companion {culprit} cannot serve: {sentence}" in outcome.output
+        assert outcome.code == 2 and f"companion {culprit} cannot serve: {sentence}" in outcome.said
         outcome = command(*asked, f"task.companions=[{named}]", *DISCOVERED, "results=none")
         assert outcome.code == 2 and outcome.errors.startswith(refusal) and not (place / "none").exists()
 
@@ -301,7 +301,7 @@ def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     outcome = command("check", "task=file", "task.path=few.csv")
     assert (
         outcome.code == 2
-        and "No run is possible: none of the 3 rows can be used; line 2 is one of 3 rows" in outcome.output
+        and "No run is possible: none of the 3 rows can be used; line 2 is one of 3 rows" in outcome.said
     )
     assert outcome.output.count("left out: ") == 3
     refused = command("task=file", "task.path=few.csv", "results=results", *DISCOVERED)
@@ -444,7 +444,7 @@ def test_a_check_refuses_what_the_run_would(place) -> None:
     assert "these rows allow tier 0 of 4" in told and "2 clusters of evaluation rows (has 1; every interval)" in told
     (place / "bad.csv").write_text("clean,corrupted,answer\n")
     outcome = command("check", "task=file", "task.path=mine.csv", "task.companions=[bad.csv]")
-    assert outcome.code == 2 and "name companions that can serve" in outcome.output
+    assert outcome.code == 2 and "name companions that can serve" in outcome.said
     (place / "t5").mkdir()
     shutil.copy(ROOT / "circuits" / "embedded" / "pocket" / "tokenizer.json", place / "t5")
     (place / "t5" / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')

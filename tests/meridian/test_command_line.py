@@ -214,7 +214,7 @@ def test_what_cannot_be_done_for_one_task_of_several_does_not_stop_the_others(tm
         found = command("task=all", f"results={tmp_path / 'r'}")
         assert found.code == 2
         assert found.errors == "1 of 5 tasks left out, for the reasons above: greater_than\n"
-        assert "greater_than left out: no words for greater_than" in found.output
+        assert "greater_than left out: no words for greater_than" in found.said
         assert done == [task for task in tasks.EMBEDDED if task != "greater_than"]
         refuse = set(tasks.EMBEDDED)
         assert command("task=all", f"results={tmp_path / 's'}").errors.startswith("5 of 5 tasks left out")

@@ -47,7 +47,7 @@ def test_a_corpus_that_holds_some_items(corpus, tmp_path):
     settings = ("model=pocket", "contamination.most_embedded=0", f"results={results}")
     done = command("contamination", f"corpus={corpus}", f"suite={SUITE}", *settings)
     assert done.code == 0, done.errors
-    assert "compared by shingles alone" in done.output and "An overlap shows" in done.output
+    assert "compared by shingles alone" in done.said and "An overlap shows" in done.said
     folder = results / "pocket" / "contamination" / SUITE
     found = records(folder / "191_overlap.json")
     data = results_io.read(folder / "191_overlap.json")["data"]["suites"][SUITE]

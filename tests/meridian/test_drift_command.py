@@ -229,5 +229,5 @@ def test_a_snapshot_whose_last_line_a_kill_tore_is_resumed_by_the_command(tmp_pa
     content = (folder / series_record.NAME).read_bytes()
     (folder / series_record.NAME).write_bytes(content[: len(content) // 2])
     done = command(*asked)
-    assert (done.code, done.errors) == (0, "") and "120 outputs, 0 failed" in done.output
+    assert (done.code, done.errors) == (0, "") and "120 outputs, 0 failed" in done.said
     assert [one["kind"] for one in chain.read(folder / series_record.NAME)].count("recovery") == 1

@@ -32,7 +32,7 @@ def test_the_demo_ends_with_alarms_a_site_and_the_heads_of_the_first_alarm(tmp_p
         assert expected <= alarms and bool(alarms) == bool(expected), name
     refusal = next(one for one in manifests["c00002000"]["alarms"] if one["name"] == "refusal")
     assert refusal["difference"] > 0.9 and manifests["c00000000"]["alarms"] == []
-    assert "Alarms" in done.output and (folder / "site" / "index.html").is_file()
+    assert "Alarms" in done.said and (folder / "site" / "index.html").is_file()
     (path,) = folder.glob(f"trace/*/{drift_trace.FILE}")
     traced = drift_trace.read(path)
     assert traced["alarm"] == {
@@ -44,6 +44,6 @@ def test_the_demo_ends_with_alarms_a_site_and_the_heads_of_the_first_alarm(tmp_p
     together, control = traced["together"], traced["control"]
     assert together and control and together["interval"] and together["interval"][0] > 0.5
     assert abs(control["value"]) < 0.1 and traced["control_status"] == "ok"
-    assert "20 prompts changed their class" in done.output and "together 0.5" in done.output
+    assert "20 prompts changed their class" in done.said and "together 0.5" in done.said
     suite = folder / "trace" / path.parent.name / "suite"
     assert (suite / "suite.yaml").is_file() and results_io.read(path)["number"] == "170"

@@ -252,7 +252,7 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
 def test_the_trace_writes_180_and_says_which_heads(ran, own):
     folder, asked, _ = ran
     outcome = command(*asked, "geometry.trace=true", "geometry.trace_resamples=1000")
-    assert outcome.code == 0 and "Trace of mine: trait heads" in outcome.output
+    assert outcome.code == 0 and "Trace of mine: trait heads" in outcome.said
     data = results_io.read(folder / "180_trace.json")["data"]["mine"]
     assert len(data["heads"]) == 32 and data["constructs"] == SMALL
     for one in data["heads"]:

@@ -99,8 +99,8 @@ def test_verdicts_set_to_pass_certify_nothing(copied, monkeypatch) -> None:
     outcome = command(*SMALL, "calibration=all", f"results={results}")
     named = sorted({*edited, "certificate.json"} - {"36_incremental_validity.json"})
     line = f"{copied}: {', '.join(named)}: each was edited after it was written"
-    assert (outcome.code, outcome.errors) == (0, "") and line in outcome.output
-    assert "Tier 4" not in outcome.output
+    assert (outcome.code, outcome.errors) == (0, "") and line in outcome.said
+    assert "Tier 4" not in outcome.said
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -110,8 +110,8 @@ def test_an_edited_measurement_is_named_and_measured_again(copied) -> None:
     before = path.read_bytes()
     edit(path, lambda document: document["data"]["effect"][0].__setitem__(0, 9.0))
     outcome = command(*SMALL, "calibration=all", f"results={copied.parents[2]}")
-    assert f"{path.name}: it was edited after it was written" in outcome.output
-    assert "nothing measured anew" not in outcome.output
+    assert f"{path.name}: it was edited after it was written" in outcome.said
+    assert "nothing measured anew" not in outcome.said
     assert path.read_bytes() == before
 
 

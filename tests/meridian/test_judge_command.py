@@ -60,9 +60,9 @@ def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
 def test_a_comparison_by_a_judge_that_was_not_validated_is_exploratory(validated, tmp_path):
     results, _ = validated
     before = command("judge", "do=pairs", "judge=demo", "judge.planted=fair", f"results={tmp_path}")
-    assert before.code == 0 and "exploratory, no decision rests on it: judge not validated" in before.output
+    assert before.code == 0 and "exploratory, no decision rests on it: judge not validated" in before.said
     after = command("judge", "do=pairs", "judge=demo", "judge.planted=fair", f"results={results}")
-    assert after.code == 0 and "exploratory" not in after.output and "better: demo-strong" in after.output
+    assert after.code == 0 and "exploratory" not in after.said and "better: demo-strong" in after.said
     (path,) = (results / "judging" / "demo-fair").rglob("181_pairwise.json")
     found = results_io.read(path)
     assert (found["verdict"], found["n"]["A"], found["n"]["B"], found["n"]["tie"]) == ("A", 24, 2, 34)
@@ -72,7 +72,7 @@ def test_a_comparison_by_a_judge_that_was_not_validated_is_exploratory(validated
     assert command("judge", "do=pairs", "judge=demo", "judge.planted=fair", f"results={results}").code == 0
     assert path.read_bytes() == again
     first = command("judge", "do=pairs", "judge=demo", "judge.planted=first", f"results={results}")
-    assert first.code == 3 and "judge refused: kappa is 0.000" in first.output and "the order decides" in first.output
+    assert first.code == 3 and "judge refused: kappa is 0.000" in first.said and "the order decides" in first.said
 
 
 @pytest.mark.slow
@@ -225,14 +225,14 @@ def test_a_judge_behind_http_from_its_labels_to_the_gate(server, sums):
     unlabelled = command("judge", "do=validate", *at, f"labels={sums / 'drawn.jsonl'}")
     assert unlabelled.code == 2 and "has the label ''; expected one of A, B, tie" in unlabelled.errors
     early = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
-    assert early.code == 0 and "judge not validated" in early.output, early.errors
+    assert early.code == 0 and "judge not validated" in early.said, early.errors
     assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 3
     validated = command("judge", "do=validate", *at, f"labels={sums / 'labels.jsonl'}")
     assert validated.code == 0, validated.errors + validated.output
     assert results_io.read(results / "judging" / "grader" / "judge.json")["kappa"] > 0.9
     asked = server.asked
     compared = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
-    assert compared.code == 0 and "better: one" in compared.output and "exploratory" not in compared.output
+    assert compared.code == 0 and "better: one" in compared.said and "exploratory" not in compared.said
     assert server.asked - asked < 20  # the probe alone: all verdicts are on record
     assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 1
     assert (
@@ -283,7 +283,7 @@ def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
     refused = command("judge", "do=pairs", *at)
     assert refused.code == 2 and "the judge pocket is the candidate pocket" in refused.errors
     allowed = command("judge", "do=pairs", *at, "judge.self=true")
-    assert allowed.code == 3 and "the judge is one of the candidates" in allowed.output, allowed.errors
+    assert allowed.code == 3 and "the judge is one of the candidates" in allowed.said, allowed.errors
     (path,) = results.rglob("181_pairwise.json")
     found = results_io.read(path)
     assert found["n"]["tie"] + found["n"]["invalid"] == found["n"]["pairs"] > 0  # of a text against itself

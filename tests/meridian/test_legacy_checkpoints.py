@@ -241,8 +241,8 @@ def test_run_py_ends_with_a_table(converted, tmp_path) -> None:
         f"results={tmp_path}",
     )
     assert outcome.code == 0, outcome.errors
-    assert "docstring on attn_only_4l (4 layers x 8 heads, local)  circuit: stored, 6 of 32 heads" in outcome.output
-    assert "BOS <bos>" in outcome.output
+    assert "docstring on attn_only_4l (4 layers x 8 heads, local)  circuit: stored, 6 of 32 heads" in outcome.said
+    assert "BOS <bos>" in outcome.said
     # a random model: which of the two depends on the sign of a mean that is all chance
     assert re.search(r"(does not do|is not shown to do) the task \(mean logit", outcome.output)
     assert re.search(r"behaviour_(absent|not_shown): mean logit difference", outcome.output)

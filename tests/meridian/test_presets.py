@@ -83,9 +83,7 @@ def test_its_certificate_says_so(tmp_path) -> None:
     assert certificate["tier"] <= certificate["ceiling"]
     changed = {one["key"] for one in certificate["rules"]["differences"]}
     assert {"prompts.evaluation", "measurement.left_out", "measurement.draws"} <= changed
-    assert "under changed rules" in outcome.output and "preset quick: tier 2 at most" in " ".join(
-        outcome.output.split()
-    )
+    assert "under changed rules" in outcome.said and "preset quick: tier 2 at most" in " ".join(outcome.output.split())
     written = {one.name[:2] for one in path.parent.glob("[0-9]*.json")} & set(MEASUREMENTS)
     assert written == set(MEASUREMENTS) - LEFT_OUT
     assert "preset quick: tier 2 at most" in (path.parent / report.NAME).read_text()

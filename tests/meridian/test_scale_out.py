@@ -91,7 +91,7 @@ def test_jobs_side_by_side_leave_the_bytes_of_runs_one_by_one(launcher, small, o
     assert {Path(name).name for name in expected} >= {"summary.json", "summary.csv", "certificate.json"}
     assert sum(name.endswith("certificate.json") for name in expected) == len(TASKS) * len(SEEDS)
     assert files(results) == expected
-    assert f"4 certificates pooled in {results / 'summary.csv'}" in ended.output
+    assert f"4 certificates pooled in {results / 'summary.csv'}" in ended.said
 
 
 @pytest.mark.slow

@@ -79,9 +79,9 @@ def test_a_quiet_candidate_gives_0_and_a_worse_one_by_a_deployed_judge_1(traffic
     assert found["data"]["suite"] == "suite" and found["n"]["failing"] == wins["n"] - wins["detail"]["successes"]
     items = (folder / "suite" / "items.jsonl").read_text().splitlines()
     assert sum(json.loads(one)["template"] == "failing" for one in items) == found["n"]["failing"]
-    assert "2026-W18, 2026-W19, 2026-W20 for drift: python run.py drift series=live do=analyse" in worse.output
+    assert "2026-W18, 2026-W19, 2026-W20 for drift: python run.py drift series=live do=analyse" in worse.said
     again = command(*settings, *judge)
-    assert again.code == 1 and "0 asked now" in again.output
+    assert again.code == 1 and "0 asked now" in again.said
     assert results_io.read(folder / "189_shadow.json")["records"] == found["records"]
 
 

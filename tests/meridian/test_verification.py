@@ -333,7 +333,7 @@ def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> N
 
     def refused(*typed: str) -> str:
         outcome = command("verify", f"from={copied}", *typed)
-        assert outcome.code == 2 and "No break" not in outcome.output, outcome.output
+        assert outcome.code == 2 and "No break" not in outcome.said, outcome.output
         return outcome.errors
 
     assert refused("task=greater_than") == (
@@ -370,7 +370,7 @@ def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> N
     assert untyped.code == 0, untyped.errors
     tier = results_io.read(copied / "certificate.json")["tier"]
     left = f"whether the calibrations give tier {tier}; {what}"  # the rules of another task are others
-    assert f"No break in what was checked; not checked: {left}. This" in untyped.output, untyped.output
+    assert f"No break in what was checked; not checked: {left}. This" in untyped.said, untyped.output
 
 
 def test_a_certificate_without_a_list_is_of_an_older_version(copied) -> None:

@@ -132,7 +132,7 @@ def test_a_second_run_asks_only_what_the_endpoint_can_do(server, suite, tmp_path
     asked, rate = len(server.asked), records(tmp_path, "served")[0]
     again = command(*arguments)
     probes = len(server.asked) - asked
-    assert again.code == 0 and 0 < probes <= 12 and f"0 outputs asked, {PROMPTS} known before" in again.output
+    assert again.code == 0 and 0 < probes <= 12 and f"0 outputs asked, {PROMPTS} known before" in again.said
     assert records(tmp_path, "served")[0] == rate
 
 
@@ -148,10 +148,10 @@ def test_versions_that_take_turns_are_no_reason_to_ask_again(server, suite, tmp_
     assert (
         again.code == 0
         and 0 < len(server.asked) - asked <= 12
-        and f"0 outputs asked, {PROMPTS} known before" in again.output
+        and f"0 outputs asked, {PROMPTS} known before" in again.said
     )
     assert (tmp_path / "served" / "suites" / SUITE / RESULT).read_bytes() == document
-    assert "the endpoint reported 3 versions with the outputs on record, " in again.output
+    assert "the endpoint reported 3 versions with the outputs on record, " in again.said
     lines = (tmp_path / "served" / "suites" / SUITE / "generations.jsonl").read_text().splitlines()
     reported = [line["reported"] for line in map(json.loads, lines) if line["kind"] == "generation"]
     assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == PROMPTS
@@ -174,7 +174,7 @@ def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, suite, 
 @pytest.mark.slow
 def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, suite, tmp_path):
     found = command(*suite, *settings(server), "model.max_requests=30", f"results={tmp_path}")
-    assert "calls failed and are asked again next time" in found.output and "max_requests=30" in found.output
+    assert "calls failed and are asked again next time" in found.said and "max_requests=30" in found.said
     rates = records(tmp_path, "served")
     assert rates[0]["n_excluded"]["error"] > 0
     assert command(*suite, *settings(server), f"results={tmp_path}").code == 0

@@ -117,7 +117,7 @@ def test_the_summary_ends_with_the_command_that_goes_on(finished, results) -> No
 def test_the_same_suite_again_asks_nothing_and_writes_the_same(finished, folder, results) -> None:
     kept = {name: (folder / name).read_bytes() for name in FILES if name.endswith((".json", ".jsonl"))}
     again = command(f"suite={SUITE}", f"results={results}")
-    assert again.code == 0 and "0 outputs asked, 300 known before" in again.output
+    assert again.code == 0 and "0 outputs asked, 300 known before" in again.said
     assert {name: (folder / name).read_bytes() for name in kept} == kept
 
 
@@ -146,7 +146,7 @@ def test_an_edited_result_is_named_and_written_anew_or_refused(folder, results, 
     )
     outcome = command(f"suite={SUITE}", f"results={tmp_path / 'r'}")
     named = f"{own}: 110_padding.json, 132_trace_pairs.json: each {edited}"
-    assert outcome.code == 0 and named in outcome.output
+    assert outcome.code == 0 and named in outcome.said
     for name in FILES - {"generations.sqlite"}:
         assert (own / name).read_bytes() == (folder / name).read_bytes()
 
@@ -206,7 +206,7 @@ def test_a_certificate_about_failures_is_folded_again_with_the_verdicts_on_its_h
     few = [one for one in SMALL if one.startswith(("measurement.", "model."))]
     ran = command("task=failures", "calibration=all", *few, f"results={own}")
     (path,) = (own / "pocket" / "failures").rglob("certificate.json")
-    assert ran.code == 0 and "on the confirmation half: confirmed" in ran.output
+    assert ran.code == 0 and "on the confirmation half: confirmed" in ran.said
     stored = results_io.read(path)
     walked = command("verify", f"from='{path.parent}'")
     assert walked.code == 0 and f"verdicts: folded again, the same tier ({stored['tier']} of 4)\n" in walked.output
@@ -214,7 +214,7 @@ def test_a_certificate_about_failures_is_folded_again_with_the_verdicts_on_its_h
     content["behaviour"]["carriers"][0]["verdict"] = "refuted"
     results_io.write(path, content)
     walked = command("verify", f"from='{path.parent}'")
-    assert walked.code == 1 and f"{path} has another behaviour than its calibrations give" in walked.output
+    assert walked.code == 1 and f"{path} has another behaviour than its calibrations give" in walked.said
 
 
 @pytest.mark.slow

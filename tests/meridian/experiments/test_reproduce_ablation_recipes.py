@@ -182,7 +182,7 @@ def test_a_random_model_has_all_rows_and_no_ratio(tmp_path) -> None:
         "experiment.abc_per_template=[5,8]",
         "experiment.bootstrap.resamples=100",
     )
-    assert "gpt2 does not do ioi" in outcome.output
+    assert "gpt2 does not do ioi" in outcome.said
     assert len(document["rows"]) == 20 + 2 + 6
     assert all(row["ours"]["value"] is None and row["ours"]["reason"] for row in document["rows"])
     assert [len(document["data"][value]) for value in (TWIN, "zero")] == [5, 3]

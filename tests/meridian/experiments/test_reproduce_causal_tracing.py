@@ -218,7 +218,7 @@ def test_pocket_s_capitals(tmp_path, capitals) -> None:
         "experiment.noise.draws=2",
         "experiment.bootstrap.resamples=100",
     )
-    assert "pocket knows 20 of the 20 facts." in outcome.output
+    assert "pocket knows 20 of the 20 facts." in outcome.said
     assert set(document["data"]) == {"known", "draw 0", "draw 1"}
     rows = {row["quantity"]: row["ours"]["value"] for row in document["rows"]}
     assert len(rows) == 8

@@ -178,8 +178,8 @@ def test_a_random_model_runs_to_the_end(tmp_path) -> None:
         "experiment.prompts={discovery: 2, evaluation: 6, held_out: 4, reference: 40}",
         "experiment.bootstrap.resamples=100",
     )
-    assert "gpt2 does not do greater-than" in outcome.output
-    assert "names no MLPs" not in outcome.output
+    assert "gpt2 does not do greater-than" in outcome.said
+    assert "names no MLPs" not in outcome.said
     rows = {row["quantity"]: row for row in document["rows"]}
     assert len(rows) == 9
     assert rows["probability difference, circuit"]["paper"] == 0.727

@@ -281,8 +281,8 @@ def ran(tmp_path_factory):
 @pytest.mark.slow
 def test_a_random_model_runs_to_the_end_and_is_said_not_to_do_the_task(ran) -> None:
     outcome, document = ran
-    assert "gpt2 does not do ioi" in outcome.output
-    assert "not defined" in outcome.output
+    assert "gpt2 does not do ioi" in outcome.said
+    assert "not defined" in outcome.said
     rows = {row["quantity"]: row for row in document["rows"]}
     assert len(rows) == 9 + (7 + 3) + 2 * 26
     assert rows["mean logit difference F(M)"]["paper"] == 3.56

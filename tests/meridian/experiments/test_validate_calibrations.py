@@ -62,7 +62,7 @@ def test_it_ends_well_and_shows_the_table(ran):
     folder, outcome = ran
     assert outcome.code == 0, outcome.errors
     for word in ("missing_head", "false_head", "declared cells met", "certified: sound", "95 % intervals"):
-        assert word in outcome.output
+        assert word in outcome.said
     assert {path.name for path in folder.glob("*.*")} == {"V1_error_rates.json", "V2_coverage.json", "error_rates.svg"}
     assert "<svg" in (folder / "error_rates.svg").read_text()
 
