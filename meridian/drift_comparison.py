@@ -22,7 +22,7 @@ import results_io
 from meridian import drift_trace
 from meridian.context import RunContext
 from results_io import UserError
-from shown_text import WIDTH
+from shown_text import WIDTH, folded
 from suites.drift import analysis, comparison, series_record
 from suites.drift.comparison import AXIS
 from suites.drift.series_record import RecordedSnapshot
@@ -148,26 +148,24 @@ def heads_between(places: Sequence[LocatedSnapshot], subject: Mapping[str, Mappi
 
 def show(document: Mapping[str, Any], console: Console) -> None:
     """Both subjects, a row for each metric and axis, the changed texts, and the heads."""
+
+    def say(line: str) -> None:
+        console.print(Text(folded(line)), soft_wrap=True)
+
     for side in "ab":
         one = document["subject"][side]
-        console.print(Text(f"{side}  {one['snapshot']}: {one['model']}, declared {one['declared_version']}"))
+        say(f"{side}  {one['snapshot']}: {one['model']}, declared {one['declared_version']}")
     console.print(_table(document["records"]), width=min(console.width, WIDTH))
     for axis, zero in document["zero_leg"].items():
         if zero is not None:
-            console.print(
-                Text(f"At temperature 0, {zero['changed']} of {zero['prompts']} prompts on {axis} gave another text")
-            )
+            say(f"At temperature 0, {zero['changed']} of {zero['prompts']} prompts on {axis} gave another text")
     for one in document["heads"]:
         alarm = one["alarm"]
-        console.print(
-            Text(f"Trace of {alarm['metric']} on {alarm['axis']}: {', '.join(one['named']) or 'no head'} named")
-        )
+        say(f"Trace of {alarm['metric']} on {alarm['axis']}: {', '.join(one['named']) or 'no head'} named")
         for line in drift_trace.closing(one["compared"]):
-            console.print(Text(line))
+            say(line)
     if not document["heads"]:
-        console.print(
-            Text("No trace between these two is on record, so nothing is known of their heads (do=trace makes one)")
-        )
+        say("No trace between these two is on record, so nothing is known of their heads (do=trace makes one)")
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:

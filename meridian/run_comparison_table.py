@@ -5,7 +5,8 @@ Names of models, circuits and metrics are printed as rich's Text and never as st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,7 @@ from calibrations.certificate_table import STYLES
 from calibrations.number_format import number
 from meridian.run_comparison import GAINED, LOST, RunComparison
 from meridian.run_differences import LEVEL, HeadDifferences, NoDifference
+from shown_text import WIDTH
 
 MARKS = {GAINED: "green", LOST: "bold red"}
 MOST_HEADS = 8  # heads shown for one effect
@@ -22,19 +24,20 @@ MOST_HEADS = 8  # heads shown for one effect
 
 def show(found: RunComparison, console: Console) -> None:
     """Print the sentence, both subjects, the differences, the changed verdicts, the heads and the notes."""
-    console.print()
-    console.print(Text(found.sentence(), style="bold"))
+    put = partial(console.print, width=min(console.width, WIDTH))
+    put()
+    put(Text(found.sentence(), style="bold"))
     for side, subject in zip("ab", found.subjects, strict=True):
-        console.print(Text(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}"))
+        put(Text(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}"))
     if found.quantities:
-        console.print(_quantities(found))
-    console.print(_verdicts(found))
+        put(_quantities(found))
+    put(_verdicts(found))
     for effect in found.heads:
         if effect.differs.any():
-            console.print(_heads(effect))
-    _circuits(found, console)
+            put(_heads(effect))
+    _circuits(found, put)
     for note in found.notes():
-        console.print(Text(note, style="yellow"))
+        put(Text(note, style="yellow"))
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
@@ -87,11 +90,11 @@ def _heads(effect: HeadDifferences) -> Table:
     return table
 
 
-def _circuits(found: RunComparison, console: Console) -> None:
+def _circuits(found: RunComparison, put: Callable[..., None]) -> None:
     circuits = found.circuits
     if circuits["jaccard"] is None:
         return
-    console.print(
+    put(
         Text(
             f"Circuits share {len(circuits['shared'])} heads; {circuits['shared_by_chance']:.1f} by chance in the same "
             f"layers, p = {circuits['p']:.2g}"
@@ -99,4 +102,4 @@ def _circuits(found: RunComparison, console: Console) -> None:
     )
     for side in ("only_a", "only_b"):
         names = " ".join(f"L{layer}H{head}" for layer, head in circuits[side]) or "none"
-        console.print(Text(f"{side.replace('_', ' ')}: {names}"))
+        put(Text(f"{side.replace('_', ' ')}: {names}"))

@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +35,7 @@ from rich.text import Text
 
 import results_io
 from results_io import UserError
+from shown_text import WIDTH
 from suites import sizing
 from suites.estimate import Estimate, missing
 from suites.judging import for_gate
@@ -313,16 +315,17 @@ def document(verdict: GateVerdict) -> dict[str, Any]:
 
 def show(verdict: GateVerdict, console: Console) -> None:
     """Print the gate: the verdict, a row for each metric, and the reasons why metrics did not pass."""
-    console.print()
-    console.print(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
-    console.print(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
-    console.print(_table(verdict))
+    put = partial(console.print, width=min(console.width, WIDTH))
+    put()
+    put(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
+    put(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
+    put(_table(verdict))
     for one in verdict.metrics:
         for reason in one.reasons:
-            console.print(Text.assemble((one.name, "bold"), f": {reason}"))
+            put(Text.assemble((one.name, "bold"), f": {reason}"))
     for reason in verdict.reasons:
-        console.print(reason, highlight=False)
-    console.print(Text.assemble("verdict: ", (verdict.verdict, STYLES[verdict.verdict])))
+        put(reason, highlight=False)
+    put(Text.assemble("verdict: ", (verdict.verdict, STYLES[verdict.verdict])))
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Every command on every page is understood: its settings are those of the command line, its targets, files and options exist.
 
-Commands that end in seconds are run in the tests of their pages; here each goes as far as the first stage.
+Here each goes as far as the first stage; tests/test_documented_commands_run.py runs them to their end.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import importlib.util
 import re
 import shlex
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
+from meridian import commandline
 from results_io import UserError
 from tests.commandline import ROOT, command, started
 
@@ -27,10 +29,55 @@ MADE_ON_THE_PAGE = {
     "tiers",
 }  # in docs/extending.md, whose commands tests/test_extending.py runs
 MULTIRUN = ("-m", "--multirun")
+READERS = {
+    "mine.csv",
+    "other.csv",
+    "other.jsonl",
+    "saved",
+    "mib_ioi",
+    "mine.yaml",
+    "graph.json",
+    "h.yaml",
+    "traffic.jsonl",
+    "human.jsonl",
+    "fresh.jsonl",
+    "pairs.jsonl",
+    "my/suite",
+}  # files and folders that a page takes for the reader's own
+PATHS = {
+    "task.path",
+    "task.dataset",
+    "task.companions",
+    "circuit.path",
+    "suite.path",
+    "geometry.path",
+    "model.path",
+    "judge.path",
+    "corpus",
+    "follow",
+    "hypothesis",
+    "contamination.fresh",
+    "contamination.paraphrases",
+}  # settings that name what is read
+PLACEHOLDER = re.compile(
+    r"(?<![A-Za-z])[A-Z]{2,}(?![a-z-])|<[a-z]+>|\.\.\."
+)  # DIR, <results> and ... in the place of a name
+FROM = {"from", "a", "b", "baseline", "candidate"}  # settings that name a folder of results
+SHIPPED_SERIES = {"pocket-demo"}
+READERS_SERIES = {"mine", "other"}  # of docs/drift.md, which other pages compare
+OTHER_RESULTS = {
+    "drift",
+    "edited",
+    "forged",
+}  # below results/, besides models; two of docs/hardening.md are copies of a run
+OF_A_MODEL = {"suites", "geometry", "contamination"}  # below a model's results, besides tasks
 FIRST = {
     "README.md",
     "docs/quick-start.md",
 }  # pages whose commands `make test` tries; `make test-slow` tries those of all
+
+
+CHOICES = {group: set(commandline.choices(group)) for group in ("model", "task")}
 
 
 def pages() -> list[Path]:
@@ -129,6 +176,40 @@ def _refused(words: tuple[str, ...]) -> str | None:
     return None
 
 
+def missing(words: tuple[str, ...], before: Sequence[tuple[str, ...]]) -> str | None:
+    """Why a name cannot be found that a command reads; None if all can. `before`: the commands above it on its page."""
+    for key, value in split(list(words)) if words[0] == "meridian" or words[1] == "run.py" else ():
+        if key == "series" and not _made(value, (*before, words)):
+            return f"series={value} neither ships nor is made before"
+        if key in FROM and value.startswith("results/") and (said := _no_results(value, before)):
+            return said
+        for path in value.strip("[]").split(",") if key in PATHS else ():
+            if not (PLACEHOLDER.search(path) or path in READERS or path in CHOICES["task"] or (ROOT / path).exists()):
+                return f"{key}={path} is not in the repository, and no file of the reader's"
+    return None
+
+
+def _made(series: str, commands: Iterable[tuple[str, ...]]) -> bool:
+    """Whether one of the commands takes a snapshot of the series, or keeps its requests as one."""
+    made = [set(words) for words in commands]
+    return series in SHIPPED_SERIES or any(
+        f"shadow.series={series}" in words or {f"series={series}", "do=snapshot"} <= words for words in made
+    )
+
+
+def _no_results(value: str, before: Sequence[tuple[str, ...]]) -> str | None:
+    """Why no run leaves such a folder: its model, task or series is unknown."""
+    _, model, *rest = value.split("/")
+    if model == "drift":
+        known = rest[0] in READERS_SERIES or _made(rest[0], before)
+        return None if known else f"{value} is of no series that is made before"
+    if model not in {*CHOICES["model"], *OTHER_RESULTS}:
+        return f"{value} is of no model"
+    if rest and rest[0] not in {*CHOICES["task"], *OF_A_MODEL}:
+        return f"{value} is of no task"
+    return None
+
+
 def test_there_are_pages_with_commands() -> None:
     found = documented()
     assert len(found) > 150 and len({page for page, _ in found}) > 20
@@ -145,7 +226,8 @@ def test_there_are_pages_with_commands() -> None:
     ],
 )
 def test_every_command_of_the_page_is_understood(page: str) -> None:
-    faults = {" ".join(words): fault(words) for where, words in documented() if where == page}
+    found = [words for where, words in documented() if where == page]
+    faults = {" ".join(words): fault(words) or missing(words, found[:place]) for place, words in enumerate(found)}
     assert {command: said for command, said in faults.items() if said} == {}
 
 
@@ -167,6 +249,33 @@ def test_every_command_of_the_page_is_understood(page: str) -> None:
 )
 def test_what_is_not_there_is_found(line: str, said: str) -> None:
     assert said in (fault(tuple(shlex.split(line))) or "")
+
+
+SNAPSHOT = "python run.py drift do=snapshot series=mine"
+
+
+@pytest.mark.parametrize(
+    ("line", "before", "said"),
+    [
+        ("python run.py drift series=nosuch", "", "series=nosuch neither ships"),
+        ("python run.py drift do=analyse series=mine", SNAPSHOT.replace("mine", "other"), "series=mine neither ships"),
+        ("python run.py drift do=analyse series=mine", SNAPSHOT, None),
+        ("python run.py drift do=analyse series=live", "python run.py shadow shadow.series=live", None),
+        ("python run.py verify from=results/nosuch/ioi", "", "results/nosuch/ioi is of no model"),
+        ("python run.py verify from=results/pocket/nosuch", "", "results/pocket/nosuch is of no task"),
+        ("python run.py figures from=results/pocket/suites", "", None),
+        ("python run.py compare a=results/drift/mine b=results/drift/nosuch", "", "drift/nosuch is of no series"),
+        ("meridian task=file task.path=nosuch.csv", "", "task.path=nosuch.csv is not in the repository"),
+        ("meridian task=file task.path=docs/tutorials/gifts.csv", "", None),
+        ("meridian task=file task.companions=[other.csv,nosuch]", "", "task.companions=nosuch is not"),
+        ("meridian task=ioi circuit=file circuit.path=nosuch.yaml", "", "circuit.path=nosuch.yaml is not"),
+        ("meridian suite=file suite.path=DIR", "", None),
+        ("python -m scripts.plant backup --out DIR", "", None),
+    ],
+)
+def test_a_name_that_nothing_has_made_is_found(line: str, before: str, said: str | None) -> None:
+    found = missing(tuple(shlex.split(line)), [tuple(before.split())] if before else [])
+    assert found is None if said is None else said in (found or "")
 
 
 def test_commands_are_found_in_blocks_and_in_spans() -> None:

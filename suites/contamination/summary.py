@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from shown_text import WIDTH
 from suites.contamination import passages
 from suites.contamination.results import NO_RUN, Probed, Searched
 from suites.judging.summary import say, shown, table
@@ -16,7 +18,8 @@ SHOWN = 3  # places printed per suite; the result has all
 
 def show_searched(found: Sequence[Searched], console: Console) -> None:
     """One row per suite: flagged items, near duplicates, accuracies; below it, the places of the first flagged items."""
-    rows = table("suite", "items", "in the corpus [95 %]", "nearly", "accuracy clean", "in the corpus", "difference")
+    accuracy = ("accuracy\nclean", "accuracy\nin corpus", "difference")
+    rows = _table("items", "in the corpus [95 %]", "nearly", *accuracy)
     for one in found:
         accuracies = ["-"] * 3
         if one.accuracy is not None:
@@ -27,7 +30,7 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
     first = found[0].overlap
     console.print()
     console.print(Text(f"Corpus of {first.documents:,} documents, {first.corpus_tokens:,} tokens", "bold"))
-    console.print(rows)
+    console.print(rows, width=min(console.width, WIDTH))
     for one in found:
         for item in [item for item in one.overlap.items if item.place is not None][:SHOWN]:
             place = item.place
@@ -44,7 +47,8 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
 
 def show_probed(found: Sequence[Probed], console: Console) -> None:
     """One row per suite: the loss gap with its comparisons, and the canary's exposure with its p."""
-    rows = table("suite", "pairs", "gap, nats a token", "beyond reference", "p", "beyond fresh", "p", "exposure", "p")
+    compared = ("beyond\nreference", "p", "beyond\nfresh", "p", "exposure", "p")
+    rows = _table("pairs", "gap, nats a token", *compared)
     for one in found:
         cells = [str(len(one.gap.gaps)), shown(one.gap.gap)]
         for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.exposure):
@@ -52,10 +56,18 @@ def show_probed(found: Sequence[Probed], console: Console) -> None:
             cells += ["-" if estimate is None else shown(estimate, False), "-" if p is None else f"{p:.2g}"]
         rows.add_row(one.suite.id, *cells)
     console.print()
-    console.print(rows)
+    console.print(rows, width=min(console.width, WIDTH))
     for one in found:
         notes = [one.gap.descriptive if one.gap.gap.value is not None else f"gap: {one.gap.gap.reason}"]
         if one.exposure.value is None:
             notes.append(f"canary: {one.exposure.reason}")
         for note in filter(None, notes):
             say(console, f"{one.suite.id}: {note}")
+
+
+def _table(*columns: str) -> Table:
+    """A table of suites, whose names are folded where the columns beside them need the room."""
+    made = table("suite", *columns)
+    for column in made.columns[1:]:
+        column.no_wrap = True
+    return made

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shown_text import WIDTH
+from shown_text import WIDTH, folded
 from suites.estimate import Estimate
 from suites.judging import bias
 from suites.judging.pairs import PairwiseComparison
@@ -135,13 +135,13 @@ def _exploratory(console: Console, reasons: Sequence[str]) -> None:
 
 
 def say(console: Console, line: str) -> None:
-    """Print a line literally: brackets are no markup, and it is not wrapped at the width of the terminal."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    """Print a line literally: brackets are no markup, and it is broken between words, whatever the width of the terminal."""
+    console.print(folded(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def table(*columns: str) -> Table:
-    """A table without lines, whose cells are not wrapped."""
+    """A table without lines, whose cells are folded where it is too wide: none is cut short."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for column in columns:
-        made.add_column(column, no_wrap=True)
+        made.add_column(column, overflow="fold")
     return made

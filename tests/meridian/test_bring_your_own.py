@@ -40,16 +40,23 @@ def commands() -> list[list[str]]:
 @pytest.fixture
 def place(tmp_path, monkeypatch) -> Path:
     """A folder with the files that the page names, which commands run in."""
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def lay_out(folder: Path) -> None:
+    """Write the files that the page names."""
     rows = ioi_rows(40)
-    as_csv(rows, tmp_path / "mine.csv")
-    as_csv(ioi_rows(45, FRAMES[1:2], seed=8), tmp_path / "other.csv")
+    as_csv(rows, folder / "mine.csv")
+    as_csv(ioi_rows(45, FRAMES[1:2], seed=8), folder / "other.csv")
     nested = [
         {"prompt": r["clean"], "twin": {"prompt": r["corrupted"]}, "choices": [r["wrong"], r["answer"]], "key": 1}
         for r in rows
     ]
-    as_jsonl(nested, tmp_path / "other.jsonl")
+    as_jsonl(nested, folder / "other.jsonl")
     datasets = pytest.importorskip("datasets")
-    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "saved"))
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(folder / "saved"))
     mib = [
         {
             "prompt": r["clean"],
@@ -58,11 +65,9 @@ def place(tmp_path, monkeypatch) -> Path:
         }
         for r in rows
     ]
-    datasets.DatasetDict({"train": datasets.Dataset.from_list(mib)}).save_to_disk(str(tmp_path / "mib_ioi"))
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(mib)}).save_to_disk(str(folder / "mib_ioi"))
     roles = {"movers": Role((head(2, 0), head(2, 1), head(3, 0), head(3, 1)), evidence="by hand")}
-    circuit_files.save(Circuit("mine", "file", "pocket", roles, {"kind": "user"}), tmp_path / "mine.yaml")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    circuit_files.save(Circuit("mine", "file", "pocket", roles, {"kind": "user"}), folder / "mine.yaml")
 
 
 def modified(results: Path) -> dict[Path, int]:

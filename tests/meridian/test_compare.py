@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import results_io
+import shown_text
 from calibrations.evidence import Evidence
 from calibrations.rules import RuleDifference, Standing
 from calibrations.statistics import bootstrap_counts
@@ -453,6 +454,7 @@ def test_it_is_printed_with_every_quantity(copies: tuple[Path, Path]) -> None:
     run_comparison_table.show(found, console)
     text = console.file.getvalue()
     assert all(one.quantity in text for one in found.quantities)
+    assert max(map(len, text.splitlines())) <= shown_text.WIDTH
     assert "paired by prompt" in text and f"Circuits share {len(found.pair.a.circuit_heads)} heads" in text
 
 

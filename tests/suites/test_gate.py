@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 import results_io
+import shown_text
 from meridian.commands import gate as gate_command
 from meridian.context import RunContext
 from meridian.reporter import Reporter
@@ -230,6 +231,7 @@ def test_many_small_suites_pass_together_or_not_at_all() -> None:
     rows = console.file.getvalue().splitlines()
     assert sum(row.rstrip(" │").endswith("inconclusive *") for row in rows) == 10  # of suites that need not pass
     assert not any("all_suites" in row and "*" in row for row in rows)
+    assert max(map(len, rows)) <= shown_text.WIDTH
     assert gate.compare(*_many(3, 0), pooled).verdict == "inconclusive"  # 120 items show .064 at best
     one_broken = gate.compare(*_many(10, 16), pooled)
     assert [one.suite for one in one_broken.metrics if one.verdict == "fail"] == ["s0"]

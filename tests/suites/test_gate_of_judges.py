@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from results_io import UserError
 from suites import gate, runner
@@ -115,7 +117,9 @@ def test_grades_decide_once_their_judge_is_validated(made):
     made.deploy("correctness")
     found = made.verdict(gate.GRADED)
     assert found.verdict == "fail" and found.metrics[0].delta.value == pytest.approx(-0.2)
-    assert gate.show(found, SimpleNamespace(print=lambda *args, **more: None)) is None
+    console = Console(file=io.StringIO(), width=200)
+    gate.show(found, console)
+    assert "verdict: fail" in console.file.getvalue()
     assert gate.document(found)["records"][0]["metric_id"] == "R.forbidden.judged_pass_rate"
 
 
