@@ -135,6 +135,20 @@ def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sent
     assert command(setting) == Outcome(USER_ERROR, "", f"{setting.partition('=')[0]}{sentence}\n")
 
 
+@pytest.mark.parametrize(
+    ("asked", "fewest"),
+    [
+        (("drift", "series=x", "drift.resamples=999"), 1000),
+        (("judge", "do=rank", "judge=demo", "judge.resamples=999"), 1000),
+        (("geometry=pocket", "geometry.trace=true", "geometry.trace_resamples=998"), 999),
+    ],
+)
+def test_too_few_resamples_are_refused_before_anything_is_asked(asked, fewest, tmp_path) -> None:
+    outcome = command(*asked, f"results={tmp_path / 'r'}")
+    said = f"{asked[-1]} is out of range; use a whole number of at least {fewest} and"
+    assert outcome.code == USER_ERROR and outcome.errors.startswith(said) and not (tmp_path / "r").exists()
+
+
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     ("setting", "sentence"),

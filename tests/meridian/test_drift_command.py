@@ -170,7 +170,7 @@ def test_a_trace_of_what_did_not_change_ends_with_exit_code_3(tmp_path) -> None:
 def test_manifests_name_the_corpus_of_the_series_and_are_enough_for_its_site(tmp_path) -> None:
     folder = tmp_path / "drift" / "prod"
     natural_series(folder)
-    common = ("drift", "series=prod", f"results={tmp_path}", "drift.resamples=100")
+    common = ("drift", "series=prod", f"results={tmp_path}", "drift.resamples=1000")
     assert command(*common, "do=analyse").code == 3  # three prompts are too few for a test
     manifest = json.loads((folder / "manifest-2026-W23.json").read_text())
     assert (manifest["settings"]["corpus"], manifest["subject"]["corpus"]["name"]) == ("natural", "natural")
@@ -200,7 +200,7 @@ def test_what_is_revealed_is_published_and_what_is_still_asked_is_not(tmp_path) 
         for name, asked in (("2026-W22", (old, kept)), ("2026-W23", (kept,))):
             week(writer, name, [line(name, one, 0, split="held_out") for one in asked], **of_corpus)
         writer.append([begun("2026-W24", **of_corpus)])
-    common = ("drift", "series=prod", f"results={tmp_path}", f"drift.held_out={path}", "drift.resamples=100")
+    common = ("drift", "series=prod", f"results={tmp_path}", f"drift.held_out={path}", "drift.resamples=1000")
     refused = command(*common, "do=reveal", f"snapshot={kept}@1")
     assert refused.code == 2 and f"{kept}@1 is not retired" in refused.errors
     assert command(*common, "do=reveal", f"snapshot={old}@1").code == 0

@@ -146,7 +146,13 @@ def test_made_kept_asked_and_revealed_by_commands(tmp_path) -> None:
         r"public: \d\d public prompts with their lock", done.output
     )
     asked = ("drift", "series=mine", f"drift.corpus={public}", f"drift.held_out={secret}", results)
-    few = ("model=pocket", "drift.default_samples=2", "drift.zero_samples=1", "drift.version=v1", "drift.resamples=100")
+    few = (
+        "model=pocket",
+        "drift.default_samples=2",
+        "drift.zero_samples=1",
+        "drift.version=v1",
+        "drift.resamples=1000",
+    )
     key = f"{yaml.safe_load(secret.read_text())['prompts'][0]['id']}@1"
     take = (*asked, *few, "do=snapshot")
     assert command(*take, "drift.order=1").code == 0
