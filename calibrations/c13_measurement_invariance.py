@@ -28,6 +28,7 @@ from calibrations.statistics import (
     equivalence_test,
     eta2_interval,
     eta2_permutation,
+    noncentral_f_cdf,
     one_way_effects,
     ratio_of_means,
     simultaneous_intervals,
@@ -249,10 +250,8 @@ def _factor(
         "eta2_90": split.ci90,
         "between_sd": split.between_sd,
         "permutation_p": test.p,
-        "equivalence_p": float(
-            scipy.stats.ncf.cdf(
-                f, table.df_between, split.effect.freedom, effective * _f2(config["equivalence_margin"])
-            )
+        "equivalence_p": noncentral_f_cdf(
+            f, table.df_between, split.effect.freedom, effective * _f2(config["equivalence_margin"])
         ),
         "varies": bool(_differs(split, config) and test.p < alpha),
         "design_effect": split.effect.design_effect,

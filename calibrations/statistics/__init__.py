@@ -14,6 +14,7 @@ from calibrations.statistics.anova import (
     equivalence_test,
     eta2_interval,
     eta2_permutation,
+    noncentral_f_cdf,
     one_way_effects,
     split_groups,
     units_effect,

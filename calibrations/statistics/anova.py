@@ -6,6 +6,7 @@ resemble each other, which raises F by the design effect even if the groups do n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -169,12 +170,18 @@ def _noncentrality(f: float, df_between: int, df_within: int, probability: float
         return float(f * df_between * scipy.stats.chi2.isf(probability, df_within) / df_within)
 
     def excess(nc: float) -> float:
-        return float(scipy.special.ncfdtr(df_between, df_within, nc, f)) - probability
+        return noncentral_f_cdf(f, df_between, df_within, nc) - probability
 
     upper = 10.0 + 2 * f * df_between
     while excess(upper) > 0:
         upper *= 2
     return root(excess, 1e-12, upper, xtol=1e-10)
+
+
+def noncentral_f_cdf(f: float, df_between: float, df_within: float, nc: float) -> float:
+    """P(F' <= f) for the noncentral F. It is 0 where SciPy's sum underflows to NaN, which is below 1e-150 in the lower tail."""
+    found = float(scipy.special.ncfdtr(df_between, df_within, nc, f))
+    return 0.0 if math.isnan(found) and f < 1 + nc / df_between else found
 
 
 def welch_anova(groups: Groups) -> WelchAnova:
@@ -220,8 +227,8 @@ def equivalence_test(
 def _equivalence_of_units(arrays: list[np.ndarray], margin_f2: float, units: Groups) -> Equivalence:
     effective = sum(a.size for a in arrays) / units_effect(arrays, units).design_effect
     f, df_between, df_within = _welch_of_units(arrays, units)
-    p = scipy.special.ncfdtr(df_between, df_within, effective * margin_f2, f)
-    return Equivalence(float(p), float(f * df_between / effective), margin_f2)
+    p = noncentral_f_cdf(f, df_between, df_within, effective * margin_f2)
+    return Equivalence(p, float(f * df_between / effective), margin_f2)
 
 
 def _welch_of_units(arrays: list[np.ndarray], units: Groups) -> tuple[float, int, float]:

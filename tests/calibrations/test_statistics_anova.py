@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pingouin
 import pytest
-from scipy import stats
+from scipy import special, stats
 from statsmodels.stats import oneway
 
 from calibrations import statistics as st
@@ -256,3 +256,35 @@ def test_a_group_of_one_unit_is_refused() -> None:
             compute()
     with pytest.raises(ValueError, match="unequal variances only"):
         st.equivalence_test(GROUPS, 0.06, equal_variances=True, units=own_units(GROUPS))
+
+
+@pytest.mark.parametrize(
+    ("f", "df_between", "df_within", "nc"),
+    [
+        (40.08703270023752, 4, 530.732946704234, 2713.518119200334),
+        (0.09075695810980941, 51, 108.1742171841391, 1245.9888695481332),
+        (0.40158643478243305, 52, 336.274762825771, 1622.7995925262894),
+    ],
+)
+def test_a_probability_that_underflows_is_zero_and_not_nan(f, df_between, df_within, nc) -> None:
+    """The sum over the Poisson weights, of which what is left out is below 1e-300 a term, is below 1e-150."""
+    terms = np.arange(20_000)
+    share = df_between * f / (df_between * f + df_within)
+    weights = np.exp(-nc / 2 + terms * np.log(nc / 2) - special.gammaln(terms + 1))
+    assert weights @ special.betainc(df_between / 2 + terms, df_within / 2, share) < 1e-150
+    assert st.noncentral_f_cdf(f, df_between, df_within, nc) == 0.0
+
+
+def test_where_nothing_underflows_the_probability_is_that_of_the_sum() -> None:
+    assert st.noncentral_f_cdf(2.0, 3, 20, 4.0) == pytest.approx(stats.ncf.cdf(2.0, 3, 20, 4.0), rel=1e-12)
+    assert np.isnan(st.noncentral_f_cdf(float("nan"), 3, 20, 4.0))
+
+
+@pytest.mark.parametrize(("seed", "margin"), [(8, 0.88), (23, 0.87), (33, 0.87), (39, 0.88)])
+def test_groups_that_are_alike_within_a_wide_margin_are_equivalent(seed, margin) -> None:
+    """C13's margin of eta squared is wide where a circuit has almost no noise. Of normal values p was NaN in one of 20."""
+    rng = np.random.default_rng(seed)
+    groups = [rng.normal(size=size) for size in (56, 77, 67)]
+    units = [np.arange(len(group)) for group in groups]
+    assert st.equivalence_test(groups, margin, units=units).p == 0.0
+    assert st.equivalence_test(groups, margin - 0.1, units=units).p < 1e-30
