@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 
 from calibrations import claim_completeness, preconditions
 from calibrations.claimed_nodes import names
-from calibrations.evidence import PRIMARY, Evidence
+from calibrations.evidence import PRIMARY, Evidence, head_names
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
@@ -359,8 +359,9 @@ def _decide_idle(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
 def _idle_reasons(evidence: Evidence, labels: list[str]) -> tuple[str, ...]:
     """Which heads are idle, and which are not shown to count."""
     words = {"idle": "idle, alone and beside other heads", "undecided": "not shown to count"}
-    named = {
-        label: ", ".join(name for name, own in zip(_claimed(evidence), labels, strict=True) if own == label)
-        for label in words
-    }
+    heads_only = evidence.heads_only
+    names = (
+        [head_names([head]) for head in evidence.circuit_heads] if heads_only else [n.name for n in evidence.claimed]
+    )
+    named = {label: ", ".join(name for name, own in zip(names, labels, strict=True) if own == label) for label in words}
     return tuple(f"{words[label]}: {heads}" for label, heads in named.items() if heads)

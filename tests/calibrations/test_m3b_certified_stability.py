@@ -168,7 +168,7 @@ def test_one_decoy_among_eight_heads_fails_although_seven_eighths_are_certified(
     alone = [0.3] * 7 + [0.002]
     certified, record = both(knocked_out(alone, alone))
     assert (certified.published_verdict, certified.verdict) == ("pass", "pass")
-    assert record.verdict == "fail" and record.reasons == ("idle, alone and beside other heads: 3.1",)
+    assert record.verdict == "fail" and record.reasons == ("idle, alone and beside other heads: L3H1",)
     assert record.companions["heads"]["3.1"]["label"] == "idle"
     assert record.p == 1.0 and record.estimate < 0.02
 
@@ -195,7 +195,7 @@ def test_a_head_against_the_answer_is_not_idle():
 def test_a_head_that_noise_hides_is_neither_idle_nor_counted():
     alone = [0.3] * 7 + [0.02]
     record = idle(knocked_out(alone, alone, noise=2.0, n_evaluation=100))
-    assert record.verdict == "inconclusive" and record.reasons == ("not shown to count: 3.1",)
+    assert record.verdict == "inconclusive" and record.reasons == ("not shown to count: L3H1",)
     weak = idle(knocked_out([0.3] * 7 + [0.06], [0.3] * 7 + [0.06], noise=1.5, n_evaluation=40))
     assert weak.verdict == "inconclusive" and int(weak.needs.split()[1]) > 40
 
