@@ -1,6 +1,7 @@
 """M3b: published subsample rule, and the per-head test against 2 % of the logit difference."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -177,7 +178,7 @@ def test_an_overbroad_circuit_fails_with_every_decoy_named():
     alone = [0.2] * 7 + [0.001] * 10
     record = idle(knocked_out(alone, alone))
     assert record.verdict == "fail" and record.effect_size == pytest.approx(7 / 17)
-    assert "".join(record.reasons).count(".") == 10
+    assert len(re.findall(r"L\d+H\d+", "".join(record.reasons))) == 10
 
 
 def test_a_head_that_a_claimed_backup_covers_is_not_idle():
