@@ -30,10 +30,12 @@ from meridian import config_files, locks
 FILE = "summary.csv"
 ABOUT = ("model", "task", "seed", "variant")
 JUDGED = ("tier", "tier_name", "of", "ceiling", "rules", "faithfulness", "low", "high", "p", "p_corrected", "survives")
-LETTERS = {"pass": "p", "fail": "F", "inconclusive": "?", "insufficient": "-", "not run": ""}
-LEGEND = "p pass, F fail, ? inconclusive, - insufficient, empty not run; p* is the certificate's p-value corrected over all rows"
+LETTERS = {"pass": "p", "fail": "F", "inconclusive": "?", "insufficient": "-", "not run": "."}
+LEGEND = (
+    f"Verdicts in the order {' '.join(CALIBRATIONS)}: p pass, F fail, ? inconclusive, - insufficient, . not run; "
+    "kept: faithfulness under mean ablation; p* is the certificate's p-value corrected over all rows"
+)
 IN_PLACE_OF_A_RUN = ("command", "suite", "experiment")
-WIDTH = 190  # of a table written to a file: one character for each verdict, and room for names
 
 
 def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
@@ -87,28 +89,27 @@ def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
 
 
 def show(pooled: Mapping[str, Any], console: Console) -> None:
-    """Print the rows as a table with one character for each verdict; below it, the claims tried and the global M93.
+    """Print the rows as a table with a word of one letter for each verdict; below it, the claims tried and the global M93.
 
     A * after a tier means that it was reached under unreleased rules.
     """
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in (*ABOUT, "tier", "ceiling", "faithfulness [95 %]", "p*"):
-        table.add_column(name, justify="left" if name in ABOUT else "right", overflow="fold")
-    for name in CALIBRATIONS:
-        table.add_column(name, justify="center", no_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in (*ABOUT, "tier", "ceiling", "kept [95 %]", "p*"):
+        folds = name in ABOUT and name != "seed"
+        table.add_column(name, justify="left" if name in ABOUT else "right", overflow="fold", no_wrap=not folds)
+    table.add_column("verdicts", no_wrap=True)
     for row in rows(pooled):
         about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
         tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
         tier += "" if row["rules"].startswith("released") else " *"
         p = "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
-        told = (*about, tier, str(row["ceiling"]), _ratio(row), p, *(LETTERS[row[c]] for c in CALIBRATIONS))
+        told = (*about, tier, str(row["ceiling"]), _ratio(row), p, "".join(LETTERS[row[c]] for c in CALIBRATIONS))
         table.add_row(*map(Text, told))
     console.print(table, highlight=False)
-    console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
-    for claims in map(ClaimsTried.read, pooled["claims"]):
-        console.print(claims.sentence, highlight=False, markup=False, soft_wrap=True)
     sentence = summary.sentence(pooled["multiplicity"])
-    console.print(sentence[0].upper() + sentence[1:], highlight=False, markup=False, soft_wrap=True)
+    claims = (one.sentence for one in map(ClaimsTried.read, pooled["claims"]))
+    for line in (LEGEND, *claims, sentence[0].upper() + sentence[1:]):
+        console.print(shown_text.folded(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
@@ -147,7 +148,7 @@ def finish() -> None:
 
 def _finish(results: Path, config: DictConfig) -> None:
     calibration = config_files.plain(config.calibration)
-    console = Console(width=None if Console().is_terminal else WIDTH)
+    console = Console(width=shown_text.WIDTH)
     pooled = pool(results, calibration, functools.partial(console.print, highlight=False, markup=False))
     show(pooled, console)
     written = f"{results / FILE} and {results / 'summary.json'}"

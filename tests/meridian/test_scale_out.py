@@ -17,6 +17,7 @@ from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
 import results_io
+import shown_text
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import RuleDifference, Standing
 from circuits import circuit as circuit_files
@@ -233,13 +234,15 @@ def test_the_csv_has_a_row_for_each_certificate_and_a_column_for_each_calibratio
 
 
 def test_the_table_has_one_character_for_each_verdict():
-    console = Console(width=aggregate.WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    console = Console(width=shown_text.WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     aggregate.show(POOLED, console)
-    header, first, second, *_, claims, last = console.export_text().splitlines()
-    assert header.split()[-len(CALIBRATIONS) :] == list(CALIBRATIONS)
-    letters = ["?" if name == "C30" else "F" if name == "M98" else "p" for name in CALIBRATIONS]
-    assert first.split() == ["m", "t", "0", "2", "of", "4", "3", "0.90", "[0.85,", "0.96]", "0.03", *letters]
-    assert second.split() == ["m", "t", "1", "seed=1", "none", "*", "3", "not", "reportable", *letters]
+    text = console.export_text()
+    header, first, second, *_, claims, last = text.splitlines()
+    assert max(map(len, text.splitlines())) <= shown_text.WIDTH and header.split()[-1] == "verdicts"
+    assert f"Verdicts in the order {' '.join(CALIBRATIONS)}: p pass" in " ".join(text.split())
+    letters = "".join("?" if name == "C30" else "F" if name == "M98" else "p" for name in CALIBRATIONS)
+    assert first.split() == ["m", "t", "0", "2", "of", "4", "3", "0.90", "[0.85,", "0.96]", "0.03", letters]
+    assert second.split() == ["m", "t", "1", "seed=1", "none", "*", "3", "not", "reportable", letters]
     assert claims == "2 claims tried about t on m: tiers none* 2 (* under rules that are not released)"
     assert last == "Multiplicity over all of them: 100% of significant results survive BH, verdict pass"
 
