@@ -342,9 +342,12 @@ PROMISED = (  # the first whose words a command has counts
     Promise("geometry=file", leaves="results/pocket/geometry/frozen/171_*.json"),
     Promise("geometry.trace=true", leaves="results/pocket/geometry/**/180_*.json"),
     Promise("geometry=all", leaves="results/pocket/geometry/**/179_*.json"),
-    Promise(
+    Promise("suite=x01_small_functions code.sandbox=process", "use docker", code=2)  # root may run nothing in a process
+    if os.geteuid() == 0
+    else Promise(
         "suite=x01_small_functions code.sandbox=process", leaves="results/OLD/suites/x01_small_functions/185_*.json"
     ),
+    Promise("suite=s02_codeword_families suite.gcg.optimise=true", "No suffix is optimised for s02_codeword_families"),
     Promise("suite=all results=old", "outputs asked", "old/OLD/suites/generations.jsonl"),
     Promise("suite=all results=new", "outputs asked", "new/NEW/suites/generations.jsonl"),
     Promise("suite=all model=local", "outputs asked", "results/*/suites/generations.jsonl"),
