@@ -39,19 +39,24 @@ def headline(
     named = circuit["name" if provenance["kind"] == "traced" else "task"]  # for failures, the name includes the suite
     model, asked = documents[calibrate.PRECONDITIONS]["subject"]["model"], settings["circuit"]["kind"]
     shape = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {origin}"
-    split, preset = prompts["split"], settings.get("preset")
-    at_most = f"; preset {preset['name']}: tier {preset['ceiling']} at most" if preset else ""
+    split = prompts["split"]
     return {
         "subject": f"{named} on {model} ({shape})  circuit: {asked}, {_claimed(evidence)}, "
         f"{FOUND.get(provenance['kind'], provenance['kind'])}",
         "scope": f"Claim about {SCOPE_WORDS[evidence.scope]}",
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
-        f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}{at_most}",
+        f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}{at_most(settings)}",
         "faithfulness": _faithfulness(evidence, documents),
         "outside": outside_effects.sentence(
             evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]
         ),
     }
+
+
+def at_most(settings: Mapping[str, Any]) -> str:
+    """The highest tier under a preset, to stand behind the data; empty without one."""
+    preset = settings.get("preset")
+    return f"; preset {preset['name']}: tier {preset['ceiling']} at most" if preset else ""
 
 
 def _claimed(evidence: Evidence) -> str:

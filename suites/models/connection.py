@@ -116,7 +116,7 @@ class Exchange:
         try:
             done = concurrent.futures.wait([asked], self.seconds).done
             # httpx's own limit is as long, and may be over first
-            if not done or isinstance(asked.exception(), httpx.ReadTimeout):
+            if not done or isinstance(asked.exception(), httpx.TimeoutException):
                 raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
             return asked.result()
         finally:

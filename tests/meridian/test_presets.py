@@ -8,7 +8,7 @@ import pytest
 
 from calibrations import certificate
 from circuits.measurements import MEASUREMENTS
-from meridian import config_files, overrides, report, stages
+from meridian import config_files, headline, overrides, report, stages
 from tests.commandline import command, started
 
 LEFT_OUT = {"10", "24", "28"}
@@ -66,7 +66,7 @@ def test_what_is_typed_replaces_the_preset_s() -> None:
 def test_the_preset_goes_with_the_rules_that_the_tier_is_read_from(tmp_path, monkeypatch) -> None:
     given = []
     monkeypatch.setattr(certificate, "certify", lambda documents, rules, standing: given.append(rules) or {})
-    monkeypatch.setattr(stages, "headline", lambda *about: {"data": ""})
+    monkeypatch.setattr(stages, "headline", lambda *about: {"data": headline.at_most(about[2])})
     for typed in ((), ("preset=quick",)):
         folded = stages.certify(started("task=ioi", *typed), tmp_path, {"P": {"subject": {"task": "ioi"}}})
     assert "preset" not in given[0] and given[1]["preset"] == {"name": "quick", "ceiling": 2}

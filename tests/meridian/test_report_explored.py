@@ -19,6 +19,7 @@ from calibrations.certificate_row import MetricRow
 from calibrations.number_format import interval_text, number, three_digits
 from meridian import figures, report
 from meridian.figures import colours
+from meridian.figures.names import in_sentence
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.report import disagreement, explored, first_screen, head_facts, prompt_table, sources
 from meridian.report.sources import FieldSource
@@ -195,7 +196,7 @@ def test_a_head_has_its_role_its_own_evidence_and_the_verdicts_that_name_it(run,
     assert set(data["roles"]) == {f"L{layer}H{head}" for layer, head in run.evidence.circuit_heads}
     for record in (r for row in run.certificate["rows"] for r in row["records"]):
         for name in {head for reason in record["reasons"] for head in head_facts.HEAD.findall(reason)}:
-            assert record["metric"] in {one["metric"] for one in data["verdicts"][name]}
+            assert in_sentence(record["metric"]) in {one["metric"] for one in data["verdicts"][name]}
     for name, verdicts in data["verdicts"].items():
         for one in verdicts:
             assert resolved(run, FieldSource(one["json"], one["field"])) is not None
