@@ -51,7 +51,7 @@ class Outcome:
     @property
     def said(self) -> str:
         """The output with its lines joined by a space, because a long sentence is broken where a terminal ends."""
-        return re.sub(r"\n *", " ", self.output)
+        return re.sub(r" *\n *", " ", self.output)
 
 
 def command(*arguments: str) -> Outcome:

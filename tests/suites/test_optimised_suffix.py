@@ -308,7 +308,7 @@ def test_a_model_that_does_not_chat_gets_no_suffix(tmp_path):
     said = (
         f"No suffix is optimised for {SUITE}, which does not apply: the model takes no system message and no chat turns"
     )
-    assert said in " ".join(outcome.output.split())
+    assert said in outcome.said
     assert not list(tmp_path.rglob("suffixes.jsonl"))
 
 
