@@ -97,7 +97,7 @@ def _comparisons(pairwise: Pairwise) -> BrowsedTable:
     for file, one in pairwise.items():
         names = [one["subject"]["a"]["name"], one["subject"]["b"]["name"]]
         better = names[WORDS[one["verdict"]]] if one["verdict"] in WORDS else "no verdict"
-        doubts = [*one["reasons"], *(f"exploratory: {why}" for why in one["exploratory"])]
+        doubts = [*one["reasons"], *(["exploratory: " + "; ".join(one["exploratory"])] if one["exploratory"] else ())]
         counts = one["n"]
         rows.append(
             (

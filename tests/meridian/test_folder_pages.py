@@ -258,6 +258,23 @@ def test_a_table_sorts_filters_searches_and_grows(browser: Any, written: Path, s
 
 
 @in_chromium
+def test_a_table_of_eight_columns_is_no_wider_than_the_page(browser: Any, tmp_path: Path) -> None:
+    columns = ("runs", "judge", "better", "win rate [95 %]", "flips", "won / tied / lost", "unreadable")
+    columns = (*columns, "what stands against it")
+    numbers = ("0.683 [0.617, 0.75]", "0.0167 [0.00295, 0.0886]", "31 / 18 / 11", "0")
+    row = (
+        *(TableCell(text) for text in ("demo-strong against demo-weak", "demo-first", "no verdict")),
+        *(TableCell(text, 0.0, FieldSource("a/b.json", "x")) for text in numbers),
+        TableCell("exploratory: judge refused: kappa is -0.062, not above 0.7"),
+    )
+    table = BrowsedTable("wide", "Wide", "", columns, (row,), ())
+    show(browser, folder_page.write(FolderPage("Test", "a page", (), (table,)), tmp_path), DESKTOP)
+    ends = "return [...document.querySelectorAll('#wide, #wide table')].map(e => e.getBoundingClientRect().right)"
+    section, right = browser.execute_script(ends)
+    assert right <= section
+
+
+@in_chromium
 def test_a_number_says_where_it_stands_and_the_theme_changes(browser: Any, written: Path) -> None:
     show(browser, written, DESKTOP)
     browser.find_element("css selector", "#many td a.n").click()
