@@ -35,7 +35,12 @@ COPIES = (
 )
 SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "n_positions")
 MOST_LABELS = 1_000_000  # transformers creates a name for each label
-DROPPED = re.compile(r"(pdrop|dropout)$")
+RANGES = {  # {names of numbers: their largest value}; none is negative
+    re.compile(r"(pdrop|dropout)$"): 1.0,
+    re.compile(
+        r"norm_?eps(ilon)?$"
+    ): 1e30,  # compiled models take a large one, so that a norm only scales; float32 ends at 3e38
+}
 SHOWN = 60  # characters of a value in a sentence
 LARGEST = 2**31  # limit for each of these sizes
 LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
@@ -107,8 +112,8 @@ def shape_of_gpt2(folder: Path) -> Shape | None:
 
 
 def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
-    """Raises UserError for values that transformers would misinterpret: too many labels, invalid class names or shares, and
-    generation settings that are no mapping.
+    """Raises UserError for values that transformers would misinterpret: too many labels, invalid class names, numbers
+    outside their range, and generation settings that are no mapping.
     """
     remedy = "copy the model's configuration there anew"
     labels = stored.get("num_labels")
@@ -118,8 +123,9 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
     if names is not None and (not isinstance(names, list) or not all(isinstance(name, str) for name in names)):
         raise UserError(f"{path} has architectures {_cut(names)}, and a list of names is expected; {remedy}")
     for name, value in stored.items():
-        if DROPPED.search(name) and value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= 1):
-            raise UserError(f"{path} has {name} {_cut(value)}, and a share from 0 to 1 is expected; {remedy}")
+        most = next((most for pattern, most in RANGES.items() if pattern.search(name)), None)
+        if most and value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= most):
+            raise UserError(f"{path} has {name} {_cut(value)}, and a number from 0 to {most:g} is expected; {remedy}")
     beside = path.with_name("generation_config.json")
     if beside.is_file():
         try:

@@ -531,7 +531,9 @@ class GradientEngine:
         logits = self._forward(tokens, batch.end, hooks, known)
         dead = set(names) - set(kept)
         if dead:
-            raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no gradient was taken")
+            raise DeadHookError(
+                f"{self.model.name} never called hook {min(dead)}; no gradient was taken, so use a model of another family"
+            )
         answers, foils = (torch.nanmean(gather(logits, ids), 1) for ids in (batch.answers, batch.wrong))
         return answers - foils, kept
 
@@ -651,7 +653,10 @@ def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool 
     found = torch.autograd.grad(difference.sum(), list(kept.values()), retain_graph=retain, allow_unused=True)
     for name, gradient in zip(kept, found, strict=True):
         if gradient is None:
-            raise DeadHookError(f"the logit difference does not depend on the tensor at {name}: a dead hook")
+            raise DeadHookError(
+                f"the logit difference does not depend on the tensor at {name}: a dead hook, or a part that writes nothing; use "
+                "another model"
+            )
     return {name: precise(gradient) for name, gradient in zip(kept, found, strict=True)}
 
 

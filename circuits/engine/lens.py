@@ -41,8 +41,8 @@ PROMPTS_PER_BATCH = 128
 Advance = Callable[[int], None]
 
 
-class DeadHookError(RuntimeError):
-    """An intervention that should have changed the model's computation did not."""
+class DeadHookError(UserError):
+    """An intervention that should have changed the model's computation did not, so nothing can be measured in the model."""
 
 
 def hook_name(node: Node) -> str:
@@ -155,7 +155,9 @@ class LensEngine:
             self._forward(tokens[rows], prompts.end[rows], [(name, partial(keep, name=name)) for name in hooks])
             dead = set(hooks) - set(kept)
             if dead:
-                raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no activation was read")
+                raise DeadHookError(
+                    f"{self.model.name} never called hook {min(dead)}; no activation was read, so use a model of another family"
+                )
             return kept
 
         parts = list(self._in_chunks(prompts, read))
@@ -301,7 +303,9 @@ class LensEngine:
         logits = self._forward(tokens, batch.end.repeat(len(variants)), hooks)
         dead = set(edits) - fired or paths.dead()
         if dead:
-            raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; nothing was replaced")
+            raise DeadHookError(
+                f"{self.model.name} never called hook {min(dead)}; nothing was replaced, so use a model of another family"
+            )
         return logits
 
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
@@ -365,7 +369,10 @@ class LensEngine:
             return tensor + tensor.std().clamp(min=1e-3) * ramp.reshape(tensor.shape[1:])
 
         if torch.equal(intact, self._forward(probe, end, [(name, move)])):
-            raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit: a dead hook")
+            raise DeadHookError(
+                f"replacing the tensor at {name} of {self.model.name} changes no logit: a dead hook, or a part that writes "
+                "nothing; use another model"
+            )
         self._alive.add(name)
 
 
