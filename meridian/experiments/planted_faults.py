@@ -73,6 +73,7 @@ def run(context: RunContext) -> None:
     found = [rows[place] for place in sorted(rows)]
     document = {"id": settings["name"], "number": NUMBER, "settings": settings, "intact": intact, "rows": found}
     document["rates"] = rates(found, settings, intact)
+    document["code"] = code_digest.version_of("planted faults")
     results_io.write(folder / f"{NUMBER}_{settings['name']}.json", document)
     for line in table(document):
         context.reporter.say(line)
