@@ -52,7 +52,7 @@ def executor(context: RunContext, folder: Path, suites: Sequence[Suite]) -> Exec
     def executed(suite: Suite, run: RecordedRun) -> SuiteExecutions:
         with (
             execution_record.ExecutionRecord(folder / execution_record.NAME) as known,
-            context.reporter.bar("programs") as bar,
+            context.reporter.counting("programs") as bar,
         ):
             return scoring.execute(suite, run, opened[kinds[suite.id]], known, bar, settings["start"])
 

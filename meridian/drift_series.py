@@ -104,7 +104,7 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
 
     questions = corpus.load(settings["corpus"], settings["held_out"] and Path(settings["held_out"]))
     embed(folder)  # a process killed after a snapshot's last line left its texts without vectors
-    with context.reporter.bar("drift") as bar:
+    with context.reporter.counting("drift") as bar:
         taken = snapshot.take(model, questions, folder, settings, seed=context.seed, bar=bar)
     if not taken.finished:
         context.reporter.say(f"{taken.id} is a gap: none of {taken.asked} calls was answered")

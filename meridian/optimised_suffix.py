@@ -50,7 +50,7 @@ def made(context: RunContext, folder: Path, suites: Sequence[Suite], model: Mode
             context.reporter.say(f"No suffix is optimised for {suite.id}, which does not apply: {reason}")
             continue
         path, local = folder / suffix_record.NAME, cast("LocalModel", model)
-        suffix = placeholder.optimise(suite, local, budget, context.seed, path, context.reporter.bar)
+        suffix = placeholder.optimise(suite, local, budget, context.seed, path, context.reporter.counting)
         context.reporter.say(line_of(suffix))
         found.append(placeholder.suite_of(suite, suffix))
     return found

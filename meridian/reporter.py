@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from meridian.trackers import NeverFatal
 
 PLAIN_WIDTH = 160  # of output to a file or a pipe
+PAIRS = "pairs"  # of a variant and a prompt
 BAR = 20  # columns; with its numbers, a measurement's line stays below 100
 
 
@@ -38,10 +39,10 @@ class Reporter:
         self.console.print(lines, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
-    def bar(self, title: str) -> Iterator[Bar]:
+    def bar(self, title: str, noun: str = PAIRS) -> Iterator[Bar]:
         """A progress bar with rate and time left for one measurement; one line replaces it when it ends.
 
-        Consoles that are not terminals (files, notebooks) get the line only.
+        Consoles that are not terminals (files, notebooks) get the line only. `noun`: what the bar counts.
         """
         columns = (
             TextColumn("{task.description:<28}"),
@@ -55,8 +56,12 @@ class Reporter:
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as progress:
             bar = Bar(progress, title, lambda *about: self.tracker("progress", *about))
             yield bar
-        self.pairs += bar.done
-        self.say(finished_line(title, bar.done, time.monotonic() - started))
+        self.pairs += bar.done if noun == PAIRS else 0
+        self.say(finished_line(title, bar.done, time.monotonic() - started, noun))
+
+    def counting(self, title: str) -> contextlib.AbstractContextManager[Bar]:
+        """A bar for work that is no pair of variant and prompt: its title says what is counted."""
+        return self.bar(title, "")
 
     def rate(self) -> str:
         """Time taken, pairs, and pairs per second: "41 s, 61,200 variants x prompts at 1,493/s"."""
@@ -69,10 +74,11 @@ class Reporter:
         return f"{seconds:.0f} s, {done}"
 
 
-def finished_line(title: str, pairs: int, seconds: float) -> str:
-    """The line that replaces a bar, without pairs if none were run.
+def finished_line(title: str, done: int, seconds: float, noun: str = PAIRS) -> str:
+    """The line that replaces a bar, without a count if nothing was done, and without a rate below one per second.
 
     An example: "02 activation patching           45,800 pairs    1,131/s   40 s".
     """
-    done = f"{pairs:>9,} pairs {pairs / max(seconds, 1e-9):>8,.0f}/s" if pairs else " " * 26
-    return f"{title:<28} {done} {seconds:>5.0f} s"
+    rate = done / max(seconds, 1e-9)
+    count = f"{done:>9,} {noun:<{len(PAIRS)}} {f'{rate:,.0f}/s' if rate >= 1 else '':>10}" if done else " " * 26
+    return f"{title:<28} {count} {seconds:>5.0f} s"

@@ -91,7 +91,7 @@ def probe(context: RunContext) -> int:
             )
     with context.alone(folder):
         found = []
-        with reporter.bar("suites probed") as bar:
+        with reporter.counting("suites probed") as bar:
             bar.expect(len(suites))
             for suite in suites:
                 found.append(probed(suite, model, reference, given, context.seed))

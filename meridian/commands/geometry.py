@@ -31,10 +31,10 @@ def command(context: RunContext) -> None:
         from suites.models import open_model
 
         model = open_model(context.model_settings)
-        run = measure.run(sets, model, folder, settings, reporter.bar, seed=context.seed)
+        run = measure.run(sets, model, folder, settings, reporter.counting, seed=context.seed)
         if settings["fix_scale"] is not None:
             fix_scale(run, settings["fix_scale"])
-            run = measure.run(asked(context), model, folder, settings, reporter.bar, seed=context.seed)
+            run = measure.run(asked(context), model, folder, settings, reporter.counting, seed=context.seed)
         shown = folder if settings["coordinates"] is None else folder / f"coordinates={settings['coordinates']}"
         _, found = results.write(shown, run)
         lines = _trace(context, run, shown) if settings["trace"] else []

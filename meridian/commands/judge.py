@@ -238,7 +238,7 @@ def record_of(context: RunContext, judge: Judge) -> Iterator[tuple[Path, Judgeme
     with (
         context.alone(folder),
         judgement_record.JudgementRecord(folder / judgement_record.NAME) as opened,
-        context.reporter.bar("judgements") as bar,
+        context.reporter.counting("judgements") as bar,
     ):
         yield folder, opened, bar
 

@@ -80,7 +80,7 @@ def _pass(
     opened.start(candidate=dict(model.identity), rate=settings["rate"], key=results_io.sha256(key.hex()))
     if deleted := opened.expire(now.date().isoformat()):
         context.reporter.say(f"{deleted} texts were older than {settings['retention']} days and are deleted")
-    with context.reporter.bar("shadow") as bar:
+    with context.reporter.counting("shadow") as bar:
         done = evaluation.follow(logged, model, opened, key, redactor, settings, now, bar)
     flag = settings["opt_in"]
     if logged and not done.opted_in:

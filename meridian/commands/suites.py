@@ -50,7 +50,7 @@ def run(context: RunContext, folder: Path) -> None:
         suites,
         model,
         folder,
-        reporter.bar,
+        reporter.counting,
         reporter.say,
         context=asked.get("context"),
         seed=context.seed,

@@ -49,7 +49,7 @@ def run(context: RunContext) -> None:
     if unknown:
         raise UserError(f"experiment.methods names {unknown[0]!r}; use some of {', '.join(discovery.METHODS)}")
     names = subjects(settings)
-    with context.reporter.bar("methods on known circuits") as bar:
+    with context.reporter.counting("methods on known circuits") as bar:
         bar.expect(len(names) * len(settings["methods"]))
         rows = []
         for name, kind in names.items():

@@ -52,7 +52,7 @@ def run(context: RunContext) -> None:
     own = [f"model={config['model']}", *([f"model.device={device}"] if device else []), *config["settings"]]
     workers = None if devices.device_of(context.settings["model"]) == "cpu" else 1
     rows: dict[str, list[dict[str, Any]]] = {}
-    with context.reporter.bar("tasks certified") as bar:
+    with context.reporter.counting("tasks certified") as bar:
         bar.expect(len(config["tasks"]))
         work = [(certified, task, asked, own, folder / config["model"]) for task in config["tasks"]]
         for place, found in processes.results(work, workers):

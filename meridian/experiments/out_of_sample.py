@@ -133,7 +133,7 @@ def run(context: RunContext) -> None:
     declared = [one.declaration for one in constructions(settings)]
     workers = None if devices.device_of(config["model"]) == "cpu" else 1
     rows: dict[str, dict[str, Any]] = {}
-    with context.reporter.bar("claims judged") as bar:
+    with context.reporter.counting("claims judged") as bar:
         bar.expect(len(declared))
         places = {name: place for place, name in enumerate(settings["constructions"])}  # independent of `only`
         asked = [(row, told, places[told.name], config, folder / told.name) for told in declared]

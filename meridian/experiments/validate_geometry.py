@@ -41,7 +41,7 @@ def run(context: RunContext) -> None:
     """Make every missing cell, then the planted fine-tunes and heads; write V7 and print a summary of the tables."""
     settings, folder = context.settings["experiment"], context.experiment_folder("validate_geometry")
     cells = geometry_cells.conditions(settings)
-    with context.reporter.bar("cells of known truth") as bar:
+    with context.reporter.counting("cells of known truth") as bar:
         bar.expect(len(cells))
         rows = []
         for cell in cells:

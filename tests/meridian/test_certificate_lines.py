@@ -117,6 +117,21 @@ def test_a_finished_line_is_rounded() -> None:
     )
 
 
+def test_what_is_no_pair_is_not_called_one() -> None:
+    made = reporter.Reporter(Console(width=100, file=io.StringIO()))
+    made.tracker = lambda *event: None  # type: ignore[assignment]
+    with made.counting("judgements") as bar:
+        bar.advance(120)
+    assert (
+        made.console.file.getvalue().split()[:2] == ["judgements", "120"]
+        and "pairs" not in made.console.file.getvalue()
+    )
+    assert made.pairs == 0 and made.rate().endswith("nothing measured anew")
+    slow = reporter.finished_line("planted drift", 120, 4357.0, "")
+    assert slow.split() == ["planted", "drift", "120", "4357", "s"]
+    assert len(slow) == len(reporter.finished_line("02 activation patching", 45_800, 40.5))
+
+
 def test_a_bar_on_a_terminal_fits_a_hundred_columns() -> None:
     stream = io.StringIO()
     made = reporter.Reporter(Console(width=100, file=stream, force_terminal=True))
