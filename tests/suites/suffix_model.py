@@ -1,11 +1,14 @@
 """Small chat models on which a suffix can be optimised: an untrained one, and one that a known kind of suffix makes tell.
 
 Neither is shipped: both are made anew where they are used, by the suite's own texts.
+
+    python -m tests.suites.suffix_model DIR        the model of docs/behaviour.md: all codewords, suffixes of 20 tokens
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,14 +37,14 @@ def part(codewords: int) -> Suite:
     return replace(suite, items=tuple(items), minimum=1)
 
 
-def untrained(suite: Suite, folder: Path, width: int = 32) -> Path:
+def untrained(suite: Suite, folder: Path, width: int = 32, positions: int = 192) -> Path:
     """Save a network with random weights and a tokenizer of the suite's texts into `folder`."""
     answers = [placeholder.TARGET.format(codeword=item.cluster) for item in suite.items]
     texts = [*(text for item in suite.items for text in (item.prompt, item.system or "")), *answers, REFUSAL]
     tokenizer = chat_model.tokenizer_of(texts)
     torch.manual_seed(0)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=192, n_embd=width, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
+        vocab_size=len(tokenizer), n_positions=positions, n_embd=width, n_layer=2, n_head=4, resid_pdrop=0, embd_pdrop=0,
         attn_pdrop=0, initializer_range=0.1, bos_token_id=None, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
     _save(GPT2LMHeadModel(config), tokenizer, folder)
@@ -53,16 +56,16 @@ def keys(model: LocalModel) -> set[int]:
     return set(search.alphabet(model)[-KEYS:])
 
 
-def trained(suite: Suite, folder: Path) -> Path:
-    """Save a model that refuses, unless at least ENOUGH of the LENGTH tokens after the plain request are keys."""
-    model = opened(untrained(suite, folder, width=64))
+def trained(suite: Suite, folder: Path, length: int = LENGTH, steps: int = STEPS, positions: int = 192) -> Path:
+    """Save a model that refuses, unless at least ENOUGH of the `length` tokens after the plain request are keys."""
+    model = opened(untrained(suite, folder, 64, positions))
     rng, plain = random.Random(0), [item for item in suite.items if item.expect["role"] == "plain"]
     optimizer = torch.optim.AdamW(model.model.parameters(), RATE, weight_decay=0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, STEPS)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
     letters, own = search.alphabet(model), sorted(keys(model))
     others = sorted(set(letters) - set(own))
-    for _ in range(STEPS):
-        rows = [_example(rng, model.encoding, rng.choice(plain), own, others) for _ in range(ROWS)]
+    for _ in range(steps):
+        rows = [_example(rng, model.encoding, rng.choice(plain), own, others, length) for _ in range(ROWS)]
         tokens, labels = _padded(rows, model.tokenizer.pad_token_id)
         loss = model.model(tokens, labels=labels).loss
         optimizer.zero_grad()
@@ -78,15 +81,15 @@ def opened(folder: Path) -> LocalModel:
 
 
 def _example(
-    rng: random.Random, own: encoding.Encoding, item: Item, keys_: Sequence[int], others: Sequence[int]
+    rng: random.Random, own: encoding.Encoding, item: Item, keys_: Sequence[int], others: Sequence[int], length: int
 ) -> tuple[list[int], list[int]]:
     """(ids of the request, ids of the answer): plain, with too few keys, or with enough of them."""
     enough = rng.random() < 0.5
     if not enough and rng.random() < 0.2:
         suffix: list[int] = []
     else:
-        count = rng.randint(ENOUGH, LENGTH) if enough else rng.randint(0, ENOUGH - 1)
-        suffix = [*rng.choices(keys_, k=count), *rng.choices(others, k=LENGTH - count)]
+        count = rng.randint(ENOUGH, length) if enough else rng.randint(0, ENOUGH - 1)
+        suffix = [*rng.choices(keys_, k=count), *rng.choices(others, k=length - count)]
         rng.shuffle(suffix)
     answer = placeholder.TARGET.format(codeword=item.cluster) if enough else REFUSAL
     place = search.request_of(own, item.prompt, item.system, answer + chat_model.END)
@@ -107,3 +110,8 @@ def _padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[torc
 def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     model.save_pretrained(folder)  # pyright: ignore[reportCallIssue]
     tokenizer.save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    trained(part(80), Path(sys.argv[1]), length=20, steps=900, positions=1024)
