@@ -9,9 +9,21 @@ function openTarget() {
 
 function followAddress() {
   const { head } = fragment();
-  if (head) select(head); else if (!location.hash && selected) select(null);
+  const name = head && DATA.heads.find(one => one.toLowerCase() === head.toLowerCase());
+  if (name) select(name); else if (!location.hash && selected) select(null);
+  sayUnknown(name ? "" : head);
   showSource();
   openTarget();
+}
+
+// A head that the model does not have is named, at the top of the page.
+function sayUnknown(head) {
+  document.getElementById("no-head")?.remove();
+  if (!head) return;
+  const known = `${DATA.heads[0]} to ${DATA.heads.at(-1)}`;
+  const note = element("p", { id: "no-head", class: "warning", role: "status" }, `The address asks for head ${head.slice(0, 40)}; this model has ${known}.`);
+  document.querySelector("main").prepend(note);
+  note.scrollIntoView({ block: "center" });
 }
 
 function begin() {

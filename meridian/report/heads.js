@@ -1,15 +1,20 @@
 // One head is selected at a time: its panel is open, its mentions are marked everywhere, the address restores it.
 const selectionListeners = [];
-let selected = null, panelOpener = null;
+let selected = null, panelOpener = null, openedAt = null;
 
-function select(name, scroll = false) {
+function select(name) {
   if (name !== null && !DATA.heads.includes(name)) return;
   if (name === selected) return;
   const panel = document.getElementById("panel");
-  if (name !== null && selected === null) panelOpener = document.activeElement;
+  if (name !== null && selected === null) {
+    panelOpener = document.activeElement;
+    openedAt = panelOpener.closest("figure, .graph, tr, li, p, h2, h3, section");
+  }
+  const letGo = (name === null) !== (selected === null) ? held(openedAt) : () => {};
   selected = name;
   panel.hidden = name === null;
   document.body.classList.toggle("with-panel", name !== null);
+  letGo();
   if (name !== null) {
     fillPanel(panel, name);
     panel.scrollTop = 0;
@@ -21,6 +26,14 @@ function select(name, scroll = false) {
   const any = document.getElementById("any-head");
   if (any) any.value = name ?? "";
   for (const listener of selectionListeners) listener(name);
+}
+
+// The panel changes the width of the page, so all above reflows. What was clicked stays where it is: the returned function scrolls it back.
+function held(place) {
+  const { top, bottom } = place?.getBoundingClientRect() ?? {};
+  if (!place?.isConnected || top > innerHeight || bottom < 0) return () => {};
+  const back = () => scrollBy({ top: place.getBoundingClientRect().top - top, behavior: "instant" });
+  return () => { back(); requestAnimationFrame(() => requestAnimationFrame(back)); };  // figures are drawn anew in between
 }
 
 function choose(name) {

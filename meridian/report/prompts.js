@@ -5,6 +5,7 @@ const COLUMNS = {
   clean: { title: "D", value: row => row.clean, down: true },
   circuit: { title: "circuit alone", value: row => row.circuit },
   lost: { title: "lost", value: row => row.lost, down: true },
+  kept: { title: "kept", value: row => row.kept },
   correct: { title: "correct", value: row => Number(row.correct) },
 };
 
@@ -15,6 +16,7 @@ function promptRows() {
     answer: prompts.answer[place], foil: prompts.foil[place], clean: prompts.clean[place], circuit: prompts.circuit[place],
     correct: prompts.correct[place],
     lost: prompts.clean[place] === null || prompts.circuit[place] === null ? null : prompts.clean[place] - prompts.circuit[place],
+    kept: prompts.clean[place] > 0 && prompts.circuit[place] !== null ? prompts.circuit[place] / prompts.clean[place] : null,
   }));
 }
 
@@ -35,7 +37,7 @@ function startPrompts() {
 function sayPrompts(shown, kept) {
   const wrong = kept.filter(row => !row.correct).length;
   document.getElementById("prompt-count").textContent = `${shown.length} of ${kept.length} prompts, on ${wrong} of which the model is wrong. ` +
-    `D: ${DATA.unit} of the whole model; circuit alone: the rest ablated, ${words(DATA.prompts.recipe)}; lost: the difference.`;
+    `D: ${DATA.unit} of the whole model; circuit alone: the rest ablated, ${words(DATA.prompts.recipe)}; lost: the difference; kept: the share of D.`;
 }
 
 function promptRow(row) {
@@ -52,5 +54,6 @@ function promptRow(row) {
     cell("D", sourced(number(row.clean), baseline, `data.clean_logit_diff[${row.place}]`)),
     cell("circuit alone", sourced(number(row.circuit), battery, alone, made)),
     cell("lost", number(row.lost)),
+    cell("kept", number(row.kept)),
     element("td", { "data-label": "correct" }, row.correct ? "yes" : element("strong", {}, "no")));
 }

@@ -362,7 +362,49 @@ def test_the_prompt_on_which_the_circuit_fails_worst_comes_first(page, run) -> N
     assert page.execute_script(first) == worst
     cells = rows(page, "table.prompts tbody tr")
     assert len(cells) == 25 and float(cells[0][4]) == pytest.approx(float(lost.max()), abs=0.006)
+    assert float(cells[0][5]) == pytest.approx(
+        float(cells[0][3]) / float(cells[0][2]), abs=0.01
+    )  # the share that is kept
     assert [float(row[4]) for row in cells] == sorted((float(row[4]) for row in cells), reverse=True)
+
+
+def test_what_was_chosen_stays_where_it_is_when_the_panel_opens_and_closes(page) -> None:
+    disc = seen(page, one(page, "#circuit .graph.large [data-node]"))
+    top = "return document.querySelector('#circuit .graph.large').getBoundingClientRect().top"
+    before = page.execute_script(top)
+    page.execute_script(
+        "arguments[0].focus(); arguments[0].dispatchEvent(new MouseEvent('click', {bubbles: true}))", disc
+    )
+    wait(lambda: one(page, "#panel").is_displayed(), "the panel")
+    wait(lambda: abs(page.execute_script(top) - before) < 2, "the graph in its place")
+    press(page, keys.Keys.ESCAPE)
+    wait(lambda: not one(page, "#panel").is_displayed(), "the panel's end")
+    wait(lambda: abs(page.execute_script(top) - before) < 2, "the graph in its place")
+
+
+def test_a_head_in_small_letters_is_opened_and_one_that_is_not_there_is_said(browser, written) -> None:
+    show(browser, written, DESKTOP, "#head=l0h2")
+    assert panel_of(browser) == "L0H2"
+    show(browser, written, DESKTOP, "#head=L9H9%3Cb%3E")
+    assert panel_of(browser) is None
+    assert one(browser, "#no-head").text == "The address asks for head L9H9<b>; this model has L0H0 to L3H7."
+    browser.execute_script("location.hash = 'head=L1H2'")
+    wait(lambda: panel_of(browser) == "L1H2", "the panel")
+    assert not browser.find_elements("css selector", "#no-head")
+
+
+def test_a_gate_that_blocks_leads_to_its_own_row_and_reason(page, run) -> None:
+    gates = [gate for gates in run.certificate["blocking"].values() for gate in gates]
+    for link in page.find_elements("css selector", "a.gate")[:3]:
+        metric = link.get_attribute("href").partition("#row-")[2]
+        seen(page, link).click()
+        row = page.execute_script("return document.getElementById(arguments[0]).closest('tr')", f"row-{metric}")
+        wait(
+            lambda row=row: 0 <= page.execute_script("return arguments[0].getBoundingClientRect().top", row) < 900,
+            "row",
+        )
+        verdict = row.find_element("css selector", "td[data-label=verdict]").text
+        assert any(verdict.endswith(gate["verdict"]) for gate in gates if gate["metric"] == metric), metric
 
 
 def test_prompts_sort_filter_and_grow(page, run) -> None:
