@@ -49,6 +49,9 @@ LISTED = {
     "headline": "headline",
 }
 ORIGIN = "\0"  # stands for where a model is from
+NAMED_ORIGIN = re.compile(  # what may stand there, and no more than that: the words of `circuits.models.Identity.origin`
+    r"[\w-]+|hub, revision [^\s()]{1,8}|folder (?:(?!  circuit: )[^/\n])+"
+)
 TRACE = "141"  # the result that names the heads of failures
 
 
@@ -169,9 +172,12 @@ class Verification:
         """Break if a line of the headline is not what the results give. Where the weights are from stands in no result."""
         evidence = Evidence.load(self.folder, settings["calibration"]["common"], READ)
         given, stored = headline(evidence, documents, settings, ORIGIN), self.certificate["headline"]
+        if not all(isinstance(line, str) for line in stored.values()):
+            raise Break(f"{self.folder / CERTIFICATE} has a headline that is not lines of text")
         before, _, after = given["subject"].partition(ORIGIN)
-        if stored.get("subject", "").startswith(before) and stored["subject"].endswith(after):
-            given["subject"] = stored["subject"]
+        origin = stored.get("subject", "").removeprefix(before).removesuffix(after)
+        if NAMED_ORIGIN.fullmatch(origin):
+            given["subject"] = before + origin + after
         if faults := [name for name in {**given, **stored} if stored.get(name) != given.get(name)]:
             raise Break(
                 f"{self.folder / CERTIFICATE} says something else in headline.{faults[0]} than its results give"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from calibrations import preconditions
 from calibrations.certificate import BEHAVIOUR
-from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_row import CertificateRow, MetricRow, calibrations_of
 from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.tier_words import tier_name, tier_text
@@ -110,7 +111,9 @@ def view(run: RunFolder) -> dict[str, Any]:
         "warnings": _blockers(stored["warnings"], titles, "warnings"),
         "headline": stored.get("headline") or _plain_headline(run),
         "calibrations": len(run.rows) - 1,
-        "groups": WorstGroups.read(stored),
+        "verdicts": Counter(row.verdict for row in calibrations_of(stored)),
+        "groups": (groups := WorstGroups.read(stored)),
+        "groups_beyond": sum(abs(group.in_limits) > 1 for group in groups.claimed[FIRST_GROUPS:]),
         "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),

@@ -1,5 +1,6 @@
 // The note about one number: its file, its field, how it was made from that, and the line of Python that reads it.
 let sourceOpener = null;
+const SENTENCE = /(^|\.)(reasons?|needs)(\[\d+\])?$/;  // fields of words
 
 function pathIn(field) {
   return field.replace(/\["[^"]*"\]|(?:^|\.)([A-Za-z_][\w ,:/-]*)/g, (found, name) => name ? `["${name}"]` : found);  // "a.b" stays
@@ -44,7 +45,7 @@ function showSource() {
     element("p", { class: "value" }, link ? link.textContent : ""),
     element("dl", {},
       element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
-      element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? "")),
+      element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? ""), SENTENCE.test(field ?? "") ? " (a sentence that holds the number)" : ""),
       made ? element("dt", {}, "made by") : null, made ? element("dd", {}, made) : null,
       element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "", made)))),
   );

@@ -17,11 +17,11 @@ import yaml
 import results_io
 from calibrations.certificate_row import MetricRow
 from calibrations.number_format import interval_text, number, three_digits
-from meridian import figures, report
+from meridian import certificate_lines, figures, report
 from meridian.figures import colours
 from meridian.figures.names import in_sentence
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
-from meridian.report import disagreement, explored, first_screen, head_facts, prompt_table, sources
+from meridian.report import certificate_section, disagreement, explored, first_screen, head_facts, prompt_table, sources
 from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import RULES, judged
@@ -141,6 +141,14 @@ def test_a_command_in_a_sentence_is_set_as_code(written) -> None:
     assert "<code>python run.py geometry=all</code> makes them." in written
     said = report.with_commands("<b> python run.py task=failures traces")
     assert str(said) == "&lt;b&gt; <code>python run.py task=failures</code> traces"
+
+
+def test_verdicts_are_counted_as_in_the_terminal_and_failing_groups_are_unfolded(run, written) -> None:
+    assert f"<p>{certificate_lines.verdicts(run.certificate).plain}. " in written
+    beyond = [abs(group["incompleteness"]) > group["limit"] for group in run.certificate["worst_groups"]["claimed"]]
+    rest = sum(beyond[certificate_section.FIRST_GROUPS :])
+    assert rest and f"<details open><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
+    assert f"last; {rest} of them are beyond the limit</summary>" in written
 
 
 def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:

@@ -111,6 +111,9 @@ def test_a_certificate_that_its_calibrations_do_not_give_is_a_break(copied, forg
         ("faithfulness", ("Faithfulness 0.", "Faithfulness 1.")),
         ("faithfulness", (" on wordings like these", " on any wordings")),
         ("outside", (None, "")),
+        ("subject", ("embedded)", "embedded)  circuit: published, 32 of 32 heads, tier 4 certified)")),
+        ("subject", ("embedded)", "hub, revision 12345678, certified)")),
+        ("subject", ("embedded)", "folder a)  circuit: published, 32 of 32 heads)")),
     ],
 )
 def test_a_headline_that_its_results_do_not_give_is_a_break(copied, line, words) -> None:
@@ -303,6 +306,11 @@ def test_other_prompts_are_a_break(finished, monkeypatch) -> None:
     assert first_break(finished) == (
         f"the prompts drawn again: digest aaaaaaaa, and certificate.json was made from {subject['prompts_sha256'][:8]}"
     )
+
+
+def test_a_headline_that_is_no_text_is_a_break(copied) -> None:
+    forge(copied, "certificate", lambda document: document["headline"].update(subject=5))
+    assert "certificate.json has a headline that is not lines of text" in first_break(copied)
 
 
 @pytest.mark.slow
