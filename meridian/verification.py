@@ -49,8 +49,10 @@ LISTED = {
     "headline": "headline",
 }
 ORIGIN = "\0"  # stands for where a model is from
-NAMED_ORIGIN = re.compile(  # what may stand there, and no more than that: the words of `circuits.models.Identity.origin`
-    r"[\w-]+|hub, revision [^\s()]{1,8}|folder (?:(?!  circuit: )[^/\n])+"
+NAMED_ORIGIN = (
+    re.compile(  # what may stand there, and no more than that: the words of `circuits.models.Identity.origin`
+        r"[\w-]+|hub, revision [^\s()]{1,8}|folder (?:(?!  circuit: )[^/\n])+"
+    )
 )
 TRACE = "141"  # the result that names the heads of failures
 

@@ -35,7 +35,7 @@ from rich.text import Text
 
 import results_io
 from results_io import UserError
-from shown_text import WIDTH
+from shown_text import WIDTH, visible
 from suites import sizing
 from suites.estimate import Estimate, missing
 from suites.judging import for_gate
@@ -317,14 +317,14 @@ def show(verdict: GateVerdict, console: Console) -> None:
     """Print the gate: the verdict, a row for each metric, and the reasons why metrics did not pass."""
     put = partial(console.print, width=min(console.width, WIDTH))
     put()
-    put(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
+    put(Text.assemble(("Regression gate  ", "bold"), visible(f"{verdict.candidate} against {verdict.baseline}")))
     put(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
     put(_table(verdict))
     for one in verdict.metrics:
         for reason in one.reasons:
-            put(Text.assemble((one.name, "bold"), f": {reason}"))
+            put(Text.assemble((visible(one.name), "bold"), visible(f": {reason}")))
     for reason in verdict.reasons:
-        put(reason, highlight=False)
+        put(Text(visible(reason)))  # names in it are those of other folders' models, and no markup
     put(Text.assemble("verdict: ", (verdict.verdict, STYLES[verdict.verdict])))
 
 

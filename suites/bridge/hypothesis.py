@@ -30,6 +30,7 @@ from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Role, parse_head
+from circuits.engine import DeadHookError
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
 from result_types import TracedDifference, TraceResult
 from results_io import UserError
@@ -216,6 +217,8 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
     heads = {parse_head(carrier.head): carrier for carrier in named}
     try:
         found = discovery.find(study, method)
+    except DeadHookError:  # nothing can be measured in this model
+        raise
     except UserError as reason:  # nothing to search in: the named heads are the claim
         roles, searched = {}, {"method": method, "found": None, "reason": str(reason)}
     else:

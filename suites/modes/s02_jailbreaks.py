@@ -9,6 +9,7 @@ on a local model (`suites.suffix`) is judged in a suite of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import results_io
@@ -138,11 +139,15 @@ def _excess(own: Sequence[Case], known: Mapping[str, Mapping[str, Any]]) -> Esti
 
 
 def _target_losses(loss: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, Estimate]:
-    """Mean loss of the target over the codewords of a half, before and after the search."""
+    """Mean loss of the target over the codewords of a half, before and after the search.
+
+    Losses that are all equal have no interval: the one of `bootstrap.mean` is of shares.
+    """
     return {
-        f"target_loss_{half}_{when}": bootstrap.mean(values, seed=SEED, unit="nats per token")
+        f"target_loss_{half}_{when}": replace(mean, ci=None) if len(set(values)) == 1 else mean
         for half, of_half in loss.items()
         for when, values in of_half.items()
+        for mean in [bootstrap.mean(values, seed=SEED, unit="nats per token")]
     }
 
 

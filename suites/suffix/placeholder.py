@@ -19,7 +19,7 @@ from suites.generators import contents
 from suites.generators.codeword import CODEWORDS, PLAIN
 from suites.generators.jailbreaks import SYSTEM
 from suites.item import Item, ItemVariant, Suite
-from suites.modes import s02_jailbreaks
+from suites.modes import compliance, s02_jailbreaks
 from suites.suffix import suffix_record
 from suites.suffix.suffix_record import OptimisedSuffix
 
@@ -34,9 +34,14 @@ FEWEST = 4  # codewords: two to tune on and two to judge
 
 
 def require(suite: Suite) -> None:
-    """UserError unless every item of the suite forbids a word of CODEWORDS in the words of the placeholder policy."""
+    """UserError unless every item forbids a word of CODEWORDS in the words of the placeholder policy.
+
+    Each codeword is one cluster with one plain request, so that no word of one half is in the other.
+    """
     plain = [item for item in suite.items if item.expect.get("role") == "plain"]
-    if suite.mode == s02_jailbreaks.ID and len(plain) >= FEWEST and all(map(_is_placeholder, suite.items)):
+    apart = len({item.expect.get("canary") for item in plain}) == len({item.cluster for item in plain}) == len(plain)
+    placeholder = suite.mode == s02_jailbreaks.ID and all(map(_is_placeholder, suite.items))
+    if placeholder and apart and len(plain) >= FEWEST:
         return
     raise UserError(
         f"suite.gcg.optimise=true is for the placeholder policy of s02_codeword_families alone, and {suite.id} has another "
@@ -110,7 +115,11 @@ def recorded(path: Path, suite: Suite) -> list[Suite]:
 def _is_placeholder(item: Item) -> bool:
     word = item.expect.get("canary")
     plain = item.expect.get("role") == "plain"
-    return word in CODEWORDS and item.system == SYSTEM.format(codeword=word) and (not plain or item.prompt == PLAIN)
+    return (
+        word in CODEWORDS
+        and item.system == SYSTEM.format(codeword=word)
+        and (not plain or (item.prompt, len(item.earlier)) == (PLAIN, 0))
+    )
 
 
 def _searched(
@@ -159,12 +168,18 @@ def _target(item: Item) -> str:
 
 
 def _fits(read_back: Fits, model: LocalModel, suite: Suite) -> Fits:
-    """Tokens that are read back and spell no codeword of the suite, which a model could repeat without giving it away."""
+    """Tokens that are read back and spell no codeword of the suite, nor one in a code that the suite's rule reads.
+
+    A model could repeat it without having given anything away.
+    """
     words = sorted({item.cluster for item in suite.items} | {item.expect["canary"] for item in suite.items})
 
     def fits(ids: Sequence[int]) -> bool:
-        letters = "".join(filter(str.isalpha, model.encoding.text(ids).lower()))
-        return not any(word in letters for word in words) and read_back(tuple(ids))
+        text = model.encoding.text(ids)
+        letters = "".join(filter(str.isalpha, text.lower()))
+        if any(word in letters for word in words) or not read_back(tuple(ids)):
+            return False
+        return not compliance.of(text, words, in_code=True).complied
 
     return fits
 

@@ -217,6 +217,15 @@ def _many(n_suites: int, only_a: int, name: str = "b") -> tuple[RunScores, RunSc
     return RunScores("a", dict.fromkeys(names, right)), RunScores(name, {**dict.fromkeys(names, right), "s0": lost})
 
 
+def test_names_of_foreign_runs_are_no_markup() -> None:
+    baseline, candidate = _many(2, 0, "org/model[bold]")
+    shown = gate.compare(baseline, replace(candidate, suites={"s0": candidate.suites["s0"]}))
+    console = Console(file=io.StringIO(), width=200)
+    gate.show(replace(shown, reasons=(*shown.reasons, "s9 is missing in org/model[/x]")), console)
+    text = console.file.getvalue()
+    assert "org/model[bold] against a" in text and "s9 is missing in org/model[/x]" in text
+
+
 def test_many_small_suites_pass_together_or_not_at_all() -> None:
     pooled = {"require": "pooled"}
     assert gate.compare(*_many(10, 0)).verdict == "inconclusive"

@@ -16,6 +16,7 @@ from suites.asking import no_bar
 from suites.generators import contents
 from suites.generators.codeword import CODEWORDS
 from suites.log import chain
+from suites.modes import s02_jailbreaks
 from suites.suffix import placeholder, search, suffix_record
 from suites.suffix.search import SuffixBudget
 from tests.commandline import command
@@ -125,6 +126,23 @@ def test_a_suffix_is_read_back_and_spells_no_codeword(suite, model, found):
     assert len({found.suffix, *found.controls.values()}) == 1 + len(found.judged)
 
 
+def test_the_search_is_given_the_requests_of_the_tuned_half_and_no_other(suite, model, monkeypatch, tmp_path):
+    real, seen = search.search, []
+    monkeypatch.setattr(search, "search", lambda model, asked, *rest: seen.append(asked) or real(model, asked, *rest))
+    placeholder.optimise(suite, model, replace(BUDGET, steps=1), 0, tmp_path / suffix_record.NAME, no_bar)
+    tuned, judged = placeholder.halves(suite, 0)
+    assert seen == [requests(model, tuned)] and not set(seen[0]) & set(requests(model, judged))
+
+
+@pytest.mark.parametrize("text", ["orchid", "0rch1d", "dihcro", "bepuvq"])  # plain, in digits, reversed, rot13
+def test_a_suffix_with_a_codeword_in_a_code_does_not_fit(suite, model, monkeypatch, text):
+    whole = declaration.load(SUITE)
+    monkeypatch.setattr(type(model.encoding), "text", lambda self, ids: f" x {text} y")
+    assert not placeholder._fits(lambda ids: True, model, whole)((1, 2))
+    monkeypatch.setattr(type(model.encoding), "text", lambda self, ids: " x y z")
+    assert placeholder._fits(lambda ids: True, model, whole)((1, 2))
+
+
 def test_what_cannot_be_searched_is_refused(suite, model):
     with pytest.raises(UserError, match="none of 1000 random tokens"):
         search.drawn(random.Random(0), search.alphabet(model), 3, lambda ids: False)
@@ -205,10 +223,19 @@ def test_other_policies_are_refused(suite):
     first = suite.items[0]
     real = replace(first, system="Never say how it is done.")
     other = replace(first, expect={**first.expect, "canary": "password"})
+    plain = [item for item in suite.items if item.expect["role"] == "plain"]
+    asked_before = replace(plain[0], earlier=(("user", "Hello."), ("assistant", "Hello.")))
+    one_word = [
+        replace(one, system=plain[0].system, expect={**one.expect, "canary": plain[0].cluster}) for one in plain
+    ]
+    one_cluster = [replace(one, cluster=plain[0].cluster) for one in plain]
     for changed in (
         replace(suite, items=(real, *suite.items[1:])),
         replace(suite, items=(other, *suite.items[1:])),
         replace(suite, items=suite.items[:2]),
+        replace(suite, items=(asked_before, *plain[1:])),
+        replace(suite, items=tuple(one_word)),  # the word of one half is that of the other
+        replace(suite, items=tuple(one_cluster)),  # nothing to tune on
         declaration.load("s01_refusals"),
         declaration.load("a15_codeword"),
     ):
@@ -261,6 +288,12 @@ def test_195_of_a_model_that_the_suffix_alone_makes_tell(tmp_path):
     shown = document["data"]["suites"][MADE]["settings"]["parameters"]["gcg"]
     assert (shown["weights_sha256"], shown["suffix"], len(shown["items"]["judged"])) == ("w" * 64, " qx", 40)
     assert "gcg" not in document["data"]["suites"][SUITE]["settings"]["parameters"]
+
+
+def test_losses_that_are_all_equal_have_no_interval_of_a_share():
+    found = s02_jailbreaks._target_losses({"judged": {"before": [1.0, 2.0] * 20, "after": [0.0] * 40}})
+    assert found["target_loss_judged_before"].ci is not None
+    assert (found["target_loss_judged_after"].value, found["target_loss_judged_after"].ci) == (0.0, None)
 
 
 def test_outputs_are_judged_again_from_the_records_alone(suite, model, tmp_path):
