@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from results_io import UserError
-from suites.execution import harness, program, sandbox
+from suites import declaration
+from suites.execution import harness, problems, program, sandbox
 from suites.execution.harness import ProgramTest, same, verdict
-from tests.suites import solutions
+from tests.suites import containers, solutions
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -138,9 +139,6 @@ def test_the_process_has_no_environment_and_where_the_kernel_allows_no_network(e
 
 @pytest.mark.slow
 def test_every_problem_that_ships_is_solved_by_its_solution_and_not_by_a_constant():
-    from suites import declaration
-    from suites.execution import problems
-
     suite, work = declaration.load("x01_small_functions"), {}
     for item in suite.items:
         tests = [[one.name, list(one.args), one.returns, one.raises] for one in problems.of_item(item)]
@@ -254,23 +252,77 @@ def test_no_container_without_docker(monkeypatch, tmp_path):
         sandbox.open_sandbox("docker", SETTINGS)
 
 
+IN_A_CONTAINER = {  # how escapes end where they end in another way than under the limits of a process
+    "a fork": "passed",  # up to 64 processes
+    "a thread": "passed",
+    "memory": "killed",
+    "a large file": "passed",  # in /tmp, whose 64 MiB it does not fill
+    "a signal": "failed",  # the first process of a container gets no signal from inside
+    "its limits": "passed",
+}
+OUT = {  # attempts to leave a container: the program, and what its call raises
+    "a file outside /tmp": ("def f(): open('/etc/x', 'w')", "OSError"),
+    "a file of another": ("def f(): open('/etc/shadow').read()", "PermissionError"),
+    "a full disk": ("def f():\n    with open('x', 'wb') as file: file.write(b'x' * (65 << 20))", "OSError"),
+    "a program of its own": (
+        "import os\ndef f():\n    open('x', 'w').write('#!/bin/sh')\n    os.chmod('x', 0o755)\n    os.execv('./x', ['x'])",
+        "PermissionError",
+    ),
+    "another user": ("import os\ndef f(): os.setuid(0)", "PermissionError"),
+    "another root": ("import os\ndef f(): os.chroot('/tmp')", "PermissionError"),
+    "an address": ("import socket\ndef f(): socket.create_connection(('192.0.2.1', 80), 2)", "OSError"),
+    "the daemon": (
+        "import socket\ndef f(): socket.socket(socket.AF_UNIX).connect('/var/run/docker.sock')",
+        "FileNotFoundError",
+    ),
+    "processes without end": (
+        "import os, time\ndef f():\n    for _ in range(99):\n        if os.fork() == 0: time.sleep(9); os._exit(0)",
+        "BlockingIOError",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def container():
+    return containers.found(SETTINGS)
+
+
 @pytest.mark.slow
-def test_a_real_container():
-    """With any image of Python that is here by its digest."""
-    listed = shutil.which("docker") and subprocess.run(
-        ["docker", "images", "--digests", "--format", "{{.Repository}}@{{.Digest}}"], capture_output=True, text=True
-    )
-    found = [
-        line
-        for line in (listed.stdout if listed else "").split()
-        if sandbox.DIGEST.fullmatch(line) and "python" in line
-    ]
-    if not found:
-        pytest.skip("no docker daemon with an image of Python")
-    box = sandbox.open_sandbox("docker", {**SETTINGS, "image": found[0]})
-    text = "import os\ndef f(a, b): return [os.getuid(), sorted(os.listdir('/sys/class/net'))]"
-    ran = harness.run(text, "f", [ProgramTest("user", [1, 2], [NOBODY, ["lo"]])], box, 20.0, 120.0)
+def test_a_real_container_has_another_user_and_no_network(container):
+    text = "import os\ndef f(): return [os.getuid(), os.getgid(), os.listdir('/sys/class/net'), os.listdir('/tmp')]"
+    ran = harness.run(text, "f", [ProgramTest("user", [], [NOBODY, NOBODY, ["lo"], []])], container, 20.0, 120.0)
     assert ran.tests == {"user": "passed"}, ran
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ESCAPES)
+def test_in_a_real_container_every_escape_ends_as_it_should(container, name):
+    text, end = ESCAPES[name]
+    ends = end == "timeout"
+    tests = [ProgramTest(*one) for one in (ADD[:1] if ends else ADD)]
+    ran = harness.run(text, "f", tests, container, 5.0 if ends else 30.0, 120.0)
+    assert (ran.tests["ones"], ran.error) == (IN_A_CONTAINER.get(name, end), None), ran
+    assert ran.passed is (ran.tests["ones"] == "passed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OUT)
+def test_nothing_leaves_a_real_container(container, name):
+    text, raised = OUT[name]
+    ran = harness.run(text, "f", [ProgramTest("out", [], raises=raised)], container, 30.0, 120.0)
+    assert (ran.tests, ran.error) == ({"out": "passed"}, None), ran
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solved", [True, False])
+def test_in_a_real_container_every_problem_is_solved_by_its_solution_and_not_by_a_constant(container, solved):
+    suite = declaration.load("x01_small_functions")
+    passed = set()
+    for item in suite.items:
+        text = f"{item.prompt}{solutions.RIGHT[item.id] if solved else solutions.WRONG}\nf = solution\n"
+        ran = harness.run(text, "f", problems.of_item(item), container, 30.0, 120.0)
+        passed |= {item.id} if ran.passed else set()
+    assert passed == ({item.id for item in suite.items} if solved else set()) and len(suite.items) == 24
 
 
 # --- verdicts and programs ---------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from suites.execution.sandbox import CannotStart
 from suites.log import generations
 from suites.statistics import passing
 from tests.commandline import command
-from tests.suites import solutions
+from tests.suites import containers, solutions
 from tests.suites.scripted import ScriptedModel
 
 SUITE = declaration.load("x01_small_functions")
@@ -106,6 +106,19 @@ def test_programs_that_pass_every_test_are_right(finished):
     lines = [json.loads(line) for line in (folder / judgement.NAME).read_text().splitlines()]
     assert all(line["sandbox"] == IDENTITY and len(line["outcomes"]) == 11 for line in lines)
     assert set(lines[1]["outcomes"][0]["tests"].values()) == {"passed"}
+
+
+@pytest.mark.slow
+def test_real_containers_give_the_verdicts_of_the_programs_themselves(finished, tmp_path):
+    """The programs of a scripted model, each in a container of its own."""
+    box = containers.found({"memory_mib": 512, "processes": 64})
+    judged, said = run(tmp_path, box)
+    _, _, here, _ = finished
+    assert (judged.counts, said) == ({"failed": 6, "passed": 18, "unknown": 0, "error": 0}, [])
+    value = {name: (one.value, one.n) for name, one in judged.estimates.items()}
+    assert value == {name: (one.value, one.n) for name, one in here.estimates.items()}
+    ran = execution_record.read(tmp_path / execution_record.NAME)
+    assert {one["sandbox"]["image"] for one in ran} == {box.identity["image"]} and len(ran) > 24
 
 
 def test_samples_give_pass_at_k_of_1_5_and_10(finished):
