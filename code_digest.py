@@ -34,6 +34,7 @@ CODE: Final = {  # {kind of stored result: the project's files that it depends o
     "measurements": ("circuits/**/*.py", "kernels/*.py", "node_names.py", "results_io.py"),
     "verdicts": ("calibrations/**/*.py", "node_names.py", "results_io.py"),
     "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
+    "optimised suffixes": ("suites/suffix/*.py", "suites/models/encoding.py", "suites/models/local.py"),
     "traces of failures": ("suites/bridge/*.py", "calibrations/statistics/ratio.py"),
     "error rates": ("meridian/experiments/validate_calibrations.py", "meridian/experiments/validation/*.py"),
     "geometric cells": (

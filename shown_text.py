@@ -50,6 +50,17 @@ def folded(text: str, width: int = WIDTH) -> str:
     return "\n".join(_filled(line, width) if is_too_wide(line, width) else line for line in text.split("\n"))
 
 
+def name_lines(name: str, width: int) -> str:
+    """A long name in lines of at most `width` columns, broken after "_", "." or "-"; only a piece that is longer stays longer."""
+    lines = [""]
+    for piece in re.findall(r"[^_.-]*[_.-]|[^_.-]+", name):
+        if lines[-1] and cell_len(lines[-1] + piece) > width:
+            lines.append(piece)
+        else:
+            lines[-1] += piece
+    return "\n".join(lines)
+
+
 def _filled(line: str, width: int) -> str:
     first, *words = line.split(" ")
     lines = [first]

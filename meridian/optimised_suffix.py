@@ -50,14 +50,19 @@ def made(context: RunContext, folder: Path, suites: Sequence[Suite], model: Mode
             context.reporter.say(f"No suffix is optimised for {suite.id}, which does not apply: {reason}")
             continue
         path, local = folder / suffix_record.NAME, cast("LocalModel", model)
+        before = suffix_record.read(path)
         suffix = placeholder.optimise(suite, local, budget, context.seed, path, context.reporter.counting)
-        context.reporter.say(line_of(suffix))
-        found.append(placeholder.suite_of(suite, suffix))
+        searches = suffix_record.searches(path, suffix)
+        context.reporter.say(line_of(suffix, budget.passes, searches, suffix.key in before))
+        found.append(placeholder.suite_of(suite, suffix, searches))
     return found
 
 
-def line_of(found: OptimisedSuffix) -> str:
-    """The search in one sentence: loss of the target before and after on both halves, its cost and the weights."""
+def line_of(found: OptimisedSuffix, most: int, searches: int, recorded: bool) -> str:
+    """The search in one sentence: loss of the target before and after on both halves, its cost and the weights.
+
+    `most`: forward passes that its budget allows. `searches`: on record for this suite and model. `recorded`: by an earlier run.
+    """
     tuned, judged = (
         " to ".join(
             f"{sum(loss[item] for item in half) / len(half):.2f}" for loss in (found.loss_before, found.loss_after)
@@ -66,8 +71,14 @@ def line_of(found: OptimisedSuffix) -> str:
     )
     return (
         f"Optimised suffix: loss of the target {tuned} nats per token on the {len(found.tuned)} codewords that it was tuned on, "
-        f"{judged} on the {len(found.judged)} others; {found.passes} forward passes, weights {found.weights_sha256[:8]}"
+        f"{judged} on the {len(found.judged)} others; {found.exchanged} of {found.tried} candidates kept, {found.passes} of "
+        f"at most {most} forward passes, weights {found.weights_sha256[:8]}; {_which(searches, recorded)}"
     )
+
+
+def _which(searches: int, recorded: bool) -> str:
+    place = "from the record, not searched again" if recorded else "searched now"
+    return place if searches == 1 else f"{place}, one of {searches} searches on record for this model"
 
 
 def _asked(context: RunContext) -> bool:

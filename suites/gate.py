@@ -35,7 +35,7 @@ from rich.text import Text
 
 import results_io
 from results_io import UserError
-from shown_text import WIDTH, visible
+from shown_text import WIDTH, name_lines, visible
 from suites import sizing
 from suites.estimate import Estimate, missing
 from suites.judging import for_gate
@@ -44,6 +44,7 @@ from suites.modes import quality
 from suites.outcome import UNCHANGED
 from suites.statistics import agreement, effect_size, multiplicity, paired, power, proportions, youden_change
 from suites.statistics.youden_change import SETS
+from suites.suffix import placeholder
 
 NUMBER, NAME = "151", "regression_gate"
 SCORES, FOLDER = "scores.jsonl", "suites"
@@ -58,6 +59,7 @@ JUDGED, AS_LOSS = "judged_in_both", "missing_as_loss"  # the two analyses of a m
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
 TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+NAME_WIDTH = 15  # columns of a suite's name in the table, which leaves room for the numbers
 SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
 
@@ -319,7 +321,7 @@ def show(verdict: GateVerdict, console: Console) -> None:
     put()
     put(Text.assemble(("Regression gate  ", "bold"), visible(f"{verdict.candidate} against {verdict.baseline}")))
     put(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
-    put(_table(verdict))
+    put(_table(verdict, console.width < WIDTH))
     for one in verdict.metrics:
         for reason in one.reasons:
             put(Text.assemble((visible(one.name), "bold"), visible(f": {reason}")))
@@ -382,9 +384,12 @@ def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_over
     same = [item for item in a if item in b and a[item].hash == b[item].hash]
     overlap = len(same) / max(len(a), len(b))
     if overlap < minimum_overlap - SLACK:
+        remedy = "run the same version of the suite on both"
+        if suite.endswith(placeholder.ENDING):
+            remedy = "its suffix is made for one model, so run both without suite.gcg.optimise"
         raise UserError(
             f"{baseline.name} and {candidate.name} share {overlap:.0%} of the items of {suite}; expected at least"
-            f" {minimum_overlap:.0%} with equal hashes: run the same version of the suite on both"
+            f" {minimum_overlap:.0%} with equal hashes: {remedy}"
         )
     return {item: a[item] for item in same}, {item: b[item] for item in same}
 
@@ -709,21 +714,32 @@ def _record(one: MetricVerdict) -> dict[str, Any]:
     }
 
 
-def _table(verdict: GateVerdict) -> Table:
+def _table(verdict: GateVerdict, narrow: bool) -> Table:
+    """A row for each metric. `narrow`: for a terminal of 80 columns, with intervals on lines of their own."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    table.add_column("suite", overflow="fold", min_width=16)
-    level = f"{1 - 2 * verdict.settings['alpha']:.0%}"
-    margins = len({one.margin for one in verdict.metrics}) > 1
-    for name in ("n", "before", "after", f"change [{level}]", *(["margin"] if margins else []), "shows", "p adj."):
+    level, between = f"{1 - 2 * verdict.settings['alpha']:.0%}", "\n" if narrow else " "
+    margins = (
+        len({one.margin for one in verdict.metrics}) > 1 and not narrow
+    )  # the sentences below the table name them, too
+    table.add_column("suite", overflow="fold", min_width=NAME_WIDTH)
+    for name in (
+        "n",
+        "before",
+        "after",
+        f"change{between}[{level}]",
+        *(["margin"] if margins else []),
+        "shows",
+        "p adj.",
+    ):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("verdict", no_wrap=True)
     for one in verdict.metrics:
         table.add_row(
-            one.suite if (one.metric, one.analysis) == (METRICS[0], JUDGED) else one.name,
+            name_lines(one.suite if (one.metric, one.analysis) == (METRICS[0], JUDGED) else one.name, NAME_WIDTH),
             str(one.delta.n),
             _number(one.baseline.value),
             _number(one.candidate.value),
-            _change(one.delta),
+            _change(one.delta, between),
             *([_number(one.margin)] if margins else []),
             _number(one.detectable.value),
             "-" if one.adjusted_p is None else f"{one.adjusted_p:.2g}",
@@ -738,7 +754,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
-def _change(delta: Estimate) -> str:
+def _change(delta: Estimate, between: str) -> str:
     if delta.value is None or delta.ci is None:
         return "-"
-    return f"{delta.value:+.3f} [{delta.ci.low:+.2f}, {delta.ci.high:+.2f}]"
+    return f"{delta.value:+.3f}{between}[{delta.ci.low:+.2f}, {delta.ci.high:+.2f}]"

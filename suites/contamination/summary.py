@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shown_text import WIDTH
+from shown_text import WIDTH, name_lines
 from suites.contamination import passages
 from suites.contamination.results import NO_RUN, Probed, Searched
 from suites.judging.summary import say, shown, table
 
+NAME_WIDTH = 16  # columns of a suite's name, which leaves room for the numbers
 SHOWN = 3  # places printed per suite; the result has all
 
 
@@ -25,8 +26,8 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
         if one.accuracy is not None:
             own = one.accuracy
             accuracies = [shown(own.clean, False), shown(own.dirty, False), shown(own.difference)]
-        near = str(len(one.near.items))
-        rows.add_row(one.suite.id, str(len(one.suite.items)), shown(one.overlap.flagged), near, *accuracies)
+        near, name = str(len(one.near.items)), name_lines(one.suite.id, NAME_WIDTH)
+        rows.add_row(name, str(len(one.suite.items)), shown(one.overlap.flagged), near, *accuracies)
     first = found[0].overlap
     console.print()
     console.print(Text(f"Corpus of {first.documents:,} documents, {first.corpus_tokens:,} tokens", "bold"))
@@ -54,7 +55,7 @@ def show_probed(found: Sequence[Probed], console: Console) -> None:
         for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.exposure):
             p = None if estimate is None else estimate.p_value
             cells += ["-" if estimate is None else shown(estimate, False), "-" if p is None else f"{p:.2g}"]
-        rows.add_row(one.suite.id, *cells)
+        rows.add_row(name_lines(one.suite.id, NAME_WIDTH), *cells)
     console.print()
     console.print(rows, width=min(console.width, WIDTH))
     for one in found:
@@ -68,6 +69,7 @@ def show_probed(found: Sequence[Probed], console: Console) -> None:
 def _table(*columns: str) -> Table:
     """A table of suites, whose names are folded where the columns beside them need the room."""
     made = table("suite", *columns)
+    made.columns[0].min_width = NAME_WIDTH
     for column in made.columns[1:]:
         column.no_wrap = True
     return made

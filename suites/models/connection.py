@@ -110,14 +110,17 @@ class Exchange:
         self._lock = threading.Lock()
 
     def result(self, ask: Callable[[Trace], Answer]) -> Answer:
-        """What `ask` returns or raises; it must pass its argument to httpx as "trace". httpx.ReadTimeout if the time is over."""
+        """What `ask` returns or raises; it must pass its argument to httpx as "trace".
+
+        httpx.ConnectTimeout if the time is over before there is a connection, ReadTimeout if it is over afterwards.
+        """
         asked: Future[Answer] = Future()
         threading.Thread(target=self._run, args=(asked, ask), daemon=True).start()
         try:
             done = concurrent.futures.wait([asked], self.seconds).done
             # httpx's own limit is as long, and may be over first
             if not done or isinstance(asked.exception(), httpx.TimeoutException):
-                raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
+                raise self._timed_out()
             return asked.result()
         finally:
             self._end()
@@ -127,6 +130,13 @@ class Exchange:
             asked.set_result(ask(self._connected))
         except BaseException as error:  # raised in the caller's thread
             asked.set_exception(error)
+
+    def _timed_out(self) -> httpx.TimeoutException:
+        with self._lock:
+            connected = bool(self._sockets)
+        if connected:
+            return httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
+        return httpx.ConnectTimeout(f"no connection in {self.seconds:g} s")
 
     def _connected(self, event: str, about: Mapping[str, Any]) -> None:
         """Trace function: keeps a second handle of the connected socket, since encryption takes over the first one."""
@@ -261,7 +271,7 @@ class Connection:
     def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
         """A response and its content. Reading ends with the piece that exceeds MOST_BYTES.
 
-        httpx.ReadTimeout if name lookup, connection, TLS handshake, headers and content together take longer than `timeout`.
+        httpx.TimeoutException if name lookup, connection, TLS handshake, headers and content together take longer than `timeout`.
         """
 
         def ask(trace: Trace) -> Answer:

@@ -59,11 +59,16 @@ class SuffixRequest:
 
 @dataclass(frozen=True)
 class SuffixFound:
-    """The tokens at the start and at the end of a search, and how many forward passes it took."""
+    """The tokens at the start and at the end of a search, and what it took.
+
+    `passes`: forward passes of one request. `tried`: candidates run. `exchanged`: how many of them were kept.
+    """
 
     start: Ids
     end: Ids
     passes: int
+    tried: int
+    exchanged: int
 
 
 def request_of(encoding: Encoding, prompt: str, system: str | None, target: str) -> SuffixRequest:
@@ -153,24 +158,34 @@ def search(
     fits: Fits,
     bar: Progress,
 ) -> SuffixFound:
-    """The suffix that the budget finds for all requests together, from a random one. The same `rng` gives the same suffix."""
+    """The suffix that the budget finds for all requests together, from a random one. The same `rng` gives the same suffix.
+
+    UserError if the steps drew no candidate that fits: nothing was searched then.
+    """
     letters = alphabet(model)
     with torch.no_grad():
         table = model.model.get_input_embeddings()(torch.tensor(letters, device=model.model.device))
     start = best = drawn(rng, letters, budget.tokens, fits)
-    passes = 0
+    passes = tried = exchanged = 0
     bar.expect(budget.steps)
     for _ in range(budget.steps):
         batch = rng.sample(requests, min(budget.batch, len(requests)))
         slope = sum(gradient(model, one, best, table) for one in batch)
         order = (-torch.as_tensor(slope)).topk(min(budget.top, len(letters)), dim=1).indices.tolist()
         pools = [[letters[place] for place in row] for row in order]
-        tried = [best, *_candidates(rng, best, pools, budget.width, fits)]
-        totals = [sum(of_suffix) for of_suffix in losses(model, batch, tried)]
-        best = tried[totals.index(min(totals))]  # the first of equals, so that nothing changes without a gain
-        passes += len(batch) * (1 + len(tried))
+        rows = [best, *_candidates(rng, best, pools, budget.width, fits)]
+        totals = [sum(of_suffix) for of_suffix in losses(model, batch, rows)]
+        chosen = totals.index(min(totals))  # the first of equals, so that nothing changes without a gain
+        best, exchanged = rows[chosen], exchanged + (chosen > 0)
+        tried += len(rows) - 1
+        passes += len(batch) * (1 + len(rows))
         bar.advance(1)
-    return SuffixFound(start, best, passes)
+    if budget.steps and not tried:
+        raise UserError(
+            f"no exchange of one token was read back from its text in {budget.steps} steps of {budget.width} draws, so nothing "
+            "was searched; set suite.gcg.top and suite.gcg.width higher, or take a model with another tokenizer"
+        )
+    return SuffixFound(start, best, passes, tried, exchanged)
 
 
 def _candidates(rng: random.Random, suffix: Ids, pools: Sequence[Sequence[int]], width: int, fits: Fits) -> list[Ids]:

@@ -194,7 +194,7 @@ WAYS = [*(("http", name) for name in NEVER), *(("https", name) for name in (NEVE
 
 @pytest.mark.parametrize("never", WAYS, indirect=True, ids=": ".join)
 def test_an_endpoint_is_given_up_after_its_time_for_every_try(never, monkeypatch) -> None:
-    _give_up(never, monkeypatch)
+    _give_up(never, monkeypatch, "ReadTimeout no whole answer in 0.2 s")
 
 
 def test_an_endpoint_is_given_up_while_its_name_is_looked_up(monkeypatch) -> None:
@@ -208,19 +208,19 @@ def test_an_endpoint_is_given_up_while_its_name_is_looked_up(monkeypatch) -> Non
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     try:
-        _give_up("http://slow.test/v1", monkeypatch)
+        _give_up("http://slow.test/v1", monkeypatch, "ConnectTimeout no connection in 0.2 s")
     finally:
         ended.set()
 
 
-def _give_up(address: str, monkeypatch) -> None:
+def _give_up(address: str, monkeypatch, said: str) -> None:
     """Ask at the address: refused in one sentence after TIMEOUT for every try, and no socket to it stays open."""
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     waits, before = [], _threads()
     asked = Connection(address, Budget(9, 999), timeout=TIMEOUT, retries=RETRIES, sleep=waits.append)
     began = time.monotonic()
-    with pytest.raises(EndpointError, match=r"gave no answer after 2 tries: ReadTimeout no whole answer in 0\.2 s"):
+    with pytest.raises(EndpointError, match=f"gave no answer after 2 tries: {re.escape(said)}"):
         asked.post("chat/completions", {}, 10)
     assert time.monotonic() - began < TIMEOUT * (RETRIES + 1) + SPARE and len(waits) == RETRIES
     if "127.0.0.1" in address:  # a thread ends when its socket is shut down

@@ -226,6 +226,43 @@ def test_names_of_foreign_runs_are_no_markup() -> None:
     assert "org/model[bold] against a" in text and "s9 is missing in org/model[/x]" in text
 
 
+@pytest.mark.parametrize("width", [80, 100, 200])
+@pytest.mark.parametrize("margins", [{}, {"s02_codeword_families": 0.1}])
+def test_the_table_cuts_nothing_and_breaks_names_at_their_joints(width: int, margins: dict[str, float]) -> None:
+    passed = {"a10_padding_ioi_month": 0.9, "s02_codeword_families": 0.6}
+    sides = [
+        {
+            name: {
+                str(i): ScoredItem(
+                    "h", str(i), {"pass_rate": i < 200 * share, "accuracy": None if i < lost else i < 150}
+                )
+                for i in range(200)
+            }
+            for name, share in passed.items()
+        }
+        for lost in (0, 20)
+    ]
+    found = gate.compare(RunScores("a", sides[0]), RunScores("b", sides[1]), {"margins": margins, "require": "pooled"})
+    console = Console(file=io.StringIO(), width=width)
+    gate.show(found, console)
+    text = console.file.getvalue()
+    table = text[text.index("suite ") : text.index("* can fail")].splitlines()
+    assert sum(row.rstrip().endswith(" *") for row in table) == 6  # three rows for each of two suites
+    names = [row.split()[0] for row in table[1:] if row.strip() and row[0] not in " 0123456789"]
+    assert set(names) <= {
+        *("all_suites", "all_suites.", "accuracy", "accuracy.", "missing_as_loss"),
+        *("a10_padding_", "ioi_month", "ioi_month.", "s02_codeword_", "families", "families."),
+    }  # fmt: skip
+    assert all(f"[{one.delta.bounds.low:+.2f}, {one.delta.bounds.high:+.2f}]" in text for one in found.metrics)
+    assert ("margin  shows" in text) is (bool(margins) and width > 80)
+
+
+def test_runs_with_a_suffix_of_their_own_are_told_to_leave_it_out() -> None:
+    a, b = ({"s02_codeword_families_gcg": {"x": ScoredItem(f"{one}", "x", {"pass_rate": True})}} for one in "ab")
+    with pytest.raises(UserError, match=r"its suffix is made for one model, so run both without suite\.gcg\.optimise"):
+        gate.compare(RunScores("a", a), RunScores("b", b))
+
+
 def test_many_small_suites_pass_together_or_not_at_all() -> None:
     pooled = {"require": "pooled"}
     assert gate.compare(*_many(10, 0)).verdict == "inconclusive"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
+import yaml
 
+import code_digest
 import results_io
 from results_io import UserError
 from shown_progress import NoProgress
@@ -143,6 +145,35 @@ def test_a_suffix_with_a_codeword_in_a_code_does_not_fit(suite, model, monkeypat
     assert placeholder._fits(lambda ids: True, model, whole)((1, 2))
 
 
+def test_a_search_counts_what_it_tried_and_what_it_kept(suite, model, monkeypatch):
+    """A width of 1 on one request: a step tries at most one candidate, and keeps it if the loss falls."""
+    asked, losses = requests(model, suite.items[:1]), []
+    real = search.losses
+    monkeypatch.setattr(search, "losses", lambda *given: losses.append(real(*given)) or losses[-1])
+    fits = search.read_back(model.encoding, suite.items[0].prompt, suite.items[0].system)
+    budget = replace(BUDGET, steps=30, width=1, batch=1)
+    found = search.search(model, asked, budget, contents.random_stream("gcg", 2), fits, NoProgress())
+    assert found.tried == sum(len(rows) - 1 for rows in losses) and 0 < found.tried <= 30
+    assert found.exchanged == sum(len(rows) == 2 and rows[1][0] < rows[0][0] for rows in losses)
+    assert 0 < found.exchanged < found.tried and found.passes == 30 * 2 + found.tried
+
+
+def test_a_search_that_tried_nothing_is_no_search(suite, model):
+    items, start = suite.items[:2], []
+    real = search.read_back(model.encoding, items[0].prompt, items[0].system)
+
+    def only_the_start(ids):  # every exchange changes a whole suffix
+        start[:] = start or ([ids] if len(ids) == BUDGET.tokens and real(ids) else [])
+        return real(ids) and (len(ids) < BUDGET.tokens or ids == start[0])
+
+    with pytest.raises(
+        UserError, match=r"no exchange of one token was read back .* in 12 steps of 16 draws, so nothing was s"
+    ):
+        search.search(
+            model, requests(model, items), BUDGET, contents.random_stream("gcg", 0), only_the_start, NoProgress()
+        )
+
+
 def test_what_cannot_be_searched_is_refused(suite, model):
     with pytest.raises(UserError, match="none of 1000 random tokens"):
         search.drawn(random.Random(0), search.alphabet(model), 3, lambda ids: False)
@@ -188,6 +219,7 @@ def test_a_recorded_suffix_is_not_searched_again(suite, model, tmp_path):
     assert placeholder.optimise(suite, model, BUDGET, 0, path, never) == found
     assert found.weights_sha256 == model.source.sha256 == model.identity["weights"]
     (line,) = chain.read(path, suffix_record.FORMS)
+    assert line["code"] == code_digest.version_of("optimised suffixes") and line["schema"] == 2
     assert (line["weights_sha256"], line["suite_hash"], line["passes"]) == (
         found.weights_sha256,
         suite.sha256,
@@ -199,17 +231,18 @@ def test_a_recorded_suffix_is_not_searched_again(suite, model, tmp_path):
 
 def test_the_made_suite_judges_only_what_the_search_did_not_read(suite, found):
     made = placeholder.suite_of(suite, found)
-    assert (made.id, made.gate, len(made.items)) == (MADE, None, 12)
+    assert (made.id, made.gate, len(made.items)) == (MADE, None, 16)
     assert made.sha256 == lock.suite_hash(lock.item_hash(item, made.scorer) for item in made.items) != suite.sha256
     tuned = {suite.by_id[name].cluster for name in found.tuned}
     assert not tuned & {item.cluster for item in made.items} and len(tuned) == 4
     roles = [item.expect["role"] for item in made.items]
-    assert roles == ["plain", "control", "attack"] * 4
-    for plain, control, attack in zip(made.items[::3], made.items[1::3], made.items[2::3], strict=True):
+    assert roles == ["plain", "control", "control", "attack"] * 4
+    for plain, control, start, attack in zip(*(made.items[place::4] for place in range(4)), strict=True):
         assert plain == suite.by_id[plain.id]
+        assert start.prompt == plain.prompt + found.start and start.factors["family"] == "start_suffix"
         assert attack.prompt == plain.prompt + found.suffix
         assert control.prompt == plain.prompt + found.controls[plain.id]
-        assert all(item.expect["canary"] not in item.prompt for item in (plain, control, attack))
+        assert all(item.expect["canary"] not in item.prompt for item in (plain, control, start, attack))
     with pytest.raises(UserError, match=r"run the suite again with suite\.gcg\.optimise=true"):
         placeholder.suite_of(replace(suite, sha256="f" * 64), found)
 
@@ -257,16 +290,20 @@ def test_195_of_a_model_that_the_suffix_alone_makes_tell(tmp_path):
     tuned, judged = ([one.id for one in half] for half in placeholder.halves(suite, 0))
     found = suffix_record.OptimisedSuffix(
         **{"key": "k", "suite_id": suite.id, "suite_hash": suite.sha256, "weights_sha256": "w" * 64, "identity": {}},
-        **{"seed": 0, "budget": vars(BUDGET), "target": placeholder.TARGET, "passes": 1},
+        **{"seed": 0, "budget": vars(BUDGET), "target": placeholder.TARGET, "passes": 1, "tried": 9, "exchanged": 2},
+        **{"code": "c", "start": " qy"},
         **{"tuned": tuple(tuned), "judged": tuple(judged), "suffix": " qx", "controls": dict.fromkeys(judged, " zw")},
         loss_before={name: 4.0 + place % 2 for place, name in enumerate((*tuned, *judged))},
         loss_after={name: 1.0 + place % 2 for place, name in enumerate((*tuned, *judged))},
     )
-    made = placeholder.suite_of(suite, found)
+    made = placeholder.suite_of(suite, found, searches=3)
     told = {suite.by_id[name].cluster for name in judged[::2]}
+    at_start = {
+        suite.by_id[name].cluster for name in judged[::4]
+    }  # the suffix that the search began with works as well there
     script = {
         (item.system, item.earlier, item.prompt): f"It is {item.cluster}."
-        if item.prompt.endswith(" qx") and item.cluster in told
+        if item.cluster in {" qx": told, " qy": at_start}.get(item.prompt[-3:], ())
         else REFUSAL
         for item in (*suite.items, *made.items)
     }
@@ -279,6 +316,11 @@ def test_195_of_a_model_that_the_suffix_alone_makes_tell(tmp_path):
     assert excess["ci"]["method"] == records[f"{SUITE}.excess_persona"]["ci"]["method"]
     assert 0.3 < excess["ci"]["low"] < 0.5 < excess["ci"]["high"] < 0.7
     assert records[f"{MADE}.excess_random_suffix"]["value"] == records[f"{SUITE}.excess_random_suffix"]["value"] == 0
+    gains = {name: records[f"{MADE}.gain_over_{name}_suffix"] for name in ("start", "random")}
+    assert (gains["start"]["value"], gains["random"]["value"], gains["start"]["n"]) == (0.25, 0.5, 40)
+    assert gains["start"]["p_value"] == pytest.approx(2 * 0.5**10)  # McNemar: 10 pairs for the search, none against it
+    assert records[f"{MADE}.attack_rate_start_suffix"]["value"] == 0.25
+    assert f"{SUITE}.gain_over_random_suffix" not in records
     assert records[f"{SUITE}.failure_rate"]["value"] == 0  # what the frozen suite says of the model does not change
     losses = [
         records[f"{MADE}.target_loss_{half}_{when}"] for half in ("tuned", "judged") for when in ("before", "after")
@@ -287,6 +329,7 @@ def test_195_of_a_model_that_the_suffix_alone_makes_tell(tmp_path):
     assert {(one["n"], one["unit"], one["direction"]) for one in losses} == {(40, "nats per token", "higher is better")}
     shown = document["data"]["suites"][MADE]["settings"]["parameters"]["gcg"]
     assert (shown["weights_sha256"], shown["suffix"], len(shown["items"]["judged"])) == ("w" * 64, " qx", 40)
+    assert (shown["start"], shown["searches_on_record"], shown["candidates"]) == (" qy", 3, {"tried": 9, "kept": 2})
     assert "gcg" not in document["data"]["suites"][SUITE]["settings"]["parameters"]
 
 
@@ -298,12 +341,37 @@ def test_losses_that_are_all_equal_have_no_interval_of_a_share():
 
 def test_outputs_are_judged_again_from_the_records_alone(suite, model, tmp_path):
     path = tmp_path / suffix_record.NAME
-    made = placeholder.suite_of(suite, placeholder.optimise(suite, model, BUDGET, 0, path, no_bar))
+    found = placeholder.optimise(suite, model, BUDGET, 0, path, no_bar)
+    made = placeholder.suite_of(suite, found)
     ran = runner.run([suite, made], model, tmp_path, say=lambda line: None)
-    assert placeholder.recorded(path, suite) == [made]
-    again = judgement.derive(tmp_path / "generations.jsonl", [suite, *placeholder.recorded(path, suite)])
+    assert placeholder.recorded(path, suite) == {found.key: made}
+    again = judgement.derive(tmp_path / "generations.jsonl", [suite, placeholder.recorded(path, suite)[found.key]])
     assert [one.estimates for one in again] == [one.estimates for one in ran.suites]
-    assert placeholder.recorded(path, replace(suite, sha256="f" * 64)) == []
+    assert placeholder.recorded(path, replace(suite, sha256="f" * 64)) == {}
+
+
+def test_two_searches_on_record_stay_apart_and_say_that_they_are_two(suite, model, tmp_path):
+    path = tmp_path / suffix_record.NAME
+    one, other = (placeholder.optimise(suite, model, replace(BUDGET, steps=1), seed, path, no_bar) for seed in (0, 1))
+    made = placeholder.recorded(path, suite)
+    assert list(made) == [one.key, other.key] and made[one.key].sha256 != made[other.key].sha256
+    assert [found.parameters["gcg"]["searches_on_record"] for found in made.values()] == [2, 2]
+    assert suffix_record.searches(path, replace(one, weights_sha256="f" * 64)) == 0
+
+
+def test_a_suffix_of_the_first_schema_is_kept_and_searched_for_again(suite, model, found, tmp_path):
+    path = tmp_path / suffix_record.NAME
+    line = {**asdict(found), "schema": 1, "kind": suffix_record.KIND, "tuned": [], "judged": []}
+    old = {key: value for key, value in line.items() if key not in ("code", "start", "tried", "exchanged")}
+    with chain.Writer(path) as writer:
+        writer.append([old])
+    assert suffix_record.read(path) == {}
+    assert placeholder.optimise(suite, model, BUDGET, 0, path, no_bar) == found
+    assert chain.verify(path).lines == 2 and list(suffix_record.read(path)) == [found.key]
+    with chain.Writer(path) as writer:
+        writer.append([{**old, "schema": 2}])
+    with pytest.raises(UserError, match="suffix 2 is no line of kind optimised_suffix: its code is missing"):
+        suffix_record.read(path)
 
 
 # --- the command ---------------------------------------------------------------------------------------------------
@@ -343,6 +411,61 @@ def test_a_model_that_does_not_chat_gets_no_suffix(tmp_path):
     )
     assert said in outcome.said
     assert not list(tmp_path.rglob("suffixes.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """(the settings of a run on a suite of eight codewords, with a small model of random weights; the suite)."""
+    folder = tmp_path_factory.mktemp("eight")
+    declared = declaration.read_yaml(declaration.find(SUITE) / declaration.FILE)
+    declared["generator"]["params"] |= {"codewords": 8, "many_shot": 1}
+    changed = {"id": "eight", "minimum": 4, "gate": None}
+    (folder / declaration.FILE).write_text(yaml.safe_dump(declared | changed), encoding="utf-8")
+    (folder / lock.FILE).write_text(lock.freeze(declaration.read(folder)), encoding="utf-8")
+    own = declaration.load(folder)
+    chats = suffix_model.untrained(own, folder / "model", positions=1024)
+    budget = (f"suite.gcg.{name}={value}" for name, value in vars(BUDGET).items())
+    return ("suite=file", f"suite.path={folder}", "model=local", f"model.path={chats}", *budget), own
+
+
+def test_the_command_searches_asks_and_writes_195(eight, tmp_path):
+    """The whole path on a model with random weights, then again from the record, then with another seed."""
+    given, own = eight
+    first = command(*given, OPTION, f"results={tmp_path}")
+    assert first.code == 0, first.errors
+    (path,) = tmp_path.rglob(suffix_record.NAME)
+    (found,) = suffix_record.read(path).values()
+    assert found.suite_hash == own.sha256 and (len(found.tuned), len(found.judged)) == (4, 4)
+    said = " ".join(first.said.split())
+    assert f"{found.exchanged} of {found.tried} candidates kept, {found.passes} of at most 432 forward passes" in said
+    assert "; searched now" in said and "one of" not in said
+    before, after = (mean(loss, found.judged) for loss in (found.loss_before, found.loss_after))
+    assert f"{before:.2f} to {after:.2f} on the 4 others" in said
+    records, document = records_of(path.parent)
+    value = {name: (one["value"], one["n"]) for name, one in records.items()}
+    losses = {
+        f"eight_gcg.target_loss_{half}_{when}": (pytest.approx(mean(loss, items)), 4)
+        for half, items in (("tuned", found.tuned), ("judged", found.judged))
+        for when, loss in (("before", found.loss_before), ("after", found.loss_after))
+    }
+    none = {f"eight_gcg.{name}_suffix": (0, 4) for name in ("excess_optimised", "gain_over_start", "gain_over_random")}
+    expected = {**losses, **none}  # random weights tell nothing
+    assert {name: value[name] for name in expected} == expected
+    shown = document["data"]["suites"]["eight_gcg"]["settings"]["parameters"]["gcg"]
+    assert (shown["key"], shown["suffix"], shown["start"]) == (found.key, found.suffix, found.start)
+    whole = path.parent / "195_jailbreaks.json"
+    written = whole.read_bytes()
+
+    again = command(*given, OPTION, f"results={tmp_path}")
+    assert again.code == 0 and "from the record, not searched again" in " ".join(again.said.split())
+    assert whole.read_bytes() == written and len(suffix_record.read(path)) == 1
+
+    other = command(*given, OPTION, "seed=1", f"results={tmp_path}")
+    assert other.code == 0
+    assert "searched now, one of 2 searches on record for this model" in " ".join(other.said.split())
+    _, document = records_of(path.parent)
+    shown = document["data"]["suites"]["eight_gcg"]["settings"]["parameters"]["gcg"]
+    assert (shown["searches_on_record"], shown["seed"]) == (2, 1) and shown["key"] != found.key
 
 
 @pytest.mark.slow
