@@ -33,6 +33,7 @@ ROOT: Final = Path(__file__).parent
 CODE: Final = {  # {kind of stored result: the project's files that it depends on}
     "measurements": ("circuits/**/*.py", "kernels/*.py", "node_names.py", "results_io.py"),
     "verdicts": ("calibrations/**/*.py", "node_names.py", "results_io.py"),
+    "headlines": ("meridian/headline.py", "meridian/outside_effects.py"),  # besides the rules
     "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
     "optimised suffixes": ("suites/suffix/*.py", "suites/models/encoding.py", "suites/models/local.py"),
     "traces of failures": ("suites/bridge/*.py", "calibrations/statistics/ratio.py"),

@@ -2227,7 +2227,8 @@ class ShadowData(TypedDict):
 
 
 class ShadowRecord(StoredEstimate):
-    """`alarm`: after how many items, null if never; `e_bh`: chosen among all metrics; `doubt`: why an alarm is no proof."""
+    """`alarm`: after how many items e-BH over all metrics first chose this one, null if never; `alarms`: the same for each side
+    of p0. `doubt`: why an alarm is no proof."""
 
     metric_id: str
     family: Literal["W"]
@@ -2237,9 +2238,9 @@ class ShadowRecord(StoredEstimate):
     e: float
     e_largest: float
     alarm: int | None
+    alarms: NotRequired[dict[str, int]]
     direction: Literal["above", "below", "equal"]
     worse_is: Literal["above", "below"]
-    e_bh: bool
     doubt: str | None
 
 
@@ -2459,6 +2460,7 @@ class Certificate(TypedDict, total=False):
     blocking: dict[str, list[StoredGate]]
     warnings: list[StoredGate]
     headline: dict[str, Any]
+    headline_by: str
     inputs: dict[str, str]
     inputs_sha256: dict[str, str]
     p_certificate: float | None

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import code_digest
 import results_io
 from calibrations import calibrate as calibrating
 from calibrations import certificate, claims_tried, preconditions, rules, summary
@@ -172,6 +173,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings, context.identity.origin)
+    folded["headline_by"] = code_digest.version_of("headlines")
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
     context.reporter.tracker("judged", folded)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+import code_digest
 import results_io
 from calibrations import certificate, rules
 from calibrations.calibrate import ABOUT
@@ -162,13 +163,19 @@ class Verification:
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}
         folded = self._fold(documents, folding, now)
         if stored != now:
-            said = self._not_checked(what, UserError("it was made under other rules than those of this code"))
+            other = UserError("it was made under other rules than those of this code")
+            said = self._not_checked(f"{what}, and the words of its headline", other)
             return f"{said}; the rules of this code give tier {folded['tier']}"
         for name, value in results_io.canonical(folded).items():
             if value != self.certificate.get(name, ...):
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
+        said = f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
+        wording = code_digest.version_of("headlines")
+        if (by := self.certificate.get("headline_by", wording)) != wording:
+            why = UserError(f"they are of other code ({str(by)[:40]}) than this ({wording})")
+            return f"{said}; {self._not_checked('the words of its headline', why)}"
         self._require_headline(documents, settings)
-        return f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
+        return said
 
     def _require_headline(self, documents: Documents, settings: Mapping[str, Any]) -> None:
         """Break if a line of the headline is not what the results give. Where the weights are from stands in no result."""

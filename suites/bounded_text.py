@@ -10,13 +10,16 @@ from results_io import UserError
 MOST_BYTES = 1 << 30  # a suite's lock has less than 1 MB, a year of traffic less than 1 GB
 
 
-def given(path: Path, remedy: str) -> str:
-    """The text of a file that somebody gave. UserError, with the remedy, unless it is a file of UTF-8 text."""
+def given(path: Path, remedy: str, setting: str = "") -> str:
+    """The text of a file that somebody gave, as the value of a setting if there is one.
+
+    UserError, with the remedy, unless it is a file of UTF-8 text.
+    """
     try:
         return read(path)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise UserError(f"{path} cannot be read ({reason}); {remedy}") from None
+        raise UserError(f"{setting and setting + '='}{path} cannot be read ({reason}); {remedy}") from None
 
 
 def read(path: Path, most: int = MOST_BYTES) -> str:

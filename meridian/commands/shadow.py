@@ -157,13 +157,16 @@ def read(path: Path) -> ShadowResult:
 
 
 def table(document: ShadowResult) -> Table:
-    """One row per metric: the observed share, the rate p0 that it is tested against, the e-value, and the items until alarm."""
+    """One row per metric: the observed share, the rate p0 that it is tested against, the e-value, and the items until alarm.
+
+    An alarm names the side of p0 on which the share was then.
+    """
     shown = Table(title="Shadow", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name in ("metric", "n", "share", "against", "direction", "e", "alarm after"):
         shown.add_column(name, justify="left" if name in ("metric", "direction") else "right")
     for one in document["records"]:
         share = "" if one["value"] is None else f"{one['value']:.3f}"
-        alarm = "-" if one["alarm"] is None else str(one["alarm"])
+        alarm = ", ".join(f"{n} {side}" for side, n in one.get("alarms", {}).items()) or "-"
         name = one["metric_id"].removeprefix("W.shadow.")
         shown.add_row(name, str(one["n"]), share, f"{one['p0']:g}", one["direction"], f"{one['e']:.3g}", alarm)
     return shown

@@ -1,4 +1,4 @@
-"""189 shadow: the e-processes of a stream, their alarms, and e-BH over all of them."""
+"""189 shadow: the e-processes of a stream, and their alarms by e-BH over all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from calibrations.statistics import e_benjamini_hochberg
 from suites.estimate import Estimate, missing
 from suites.log import environment
 from suites.modes import quality
@@ -16,21 +15,22 @@ from suites.shadow import detectors, evaluation
 from suites.shadow.evaluation import Pass
 from suites.shadow.traffic_record import TrafficStream
 from suites.statistics import e_process, proportions
-from suites.statistics.e_process import Watched
+from suites.statistics.e_process import Alarm, Direction, Watched
 
 NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
 HALF = 0.5  # expected share, among requests on which the two models differ, if neither is worse
-TEST = "e-process, beta(1, 1) mixture"
+TEST = "e-process, beta(1, 1) mixture; e-BH over all metrics"
 WINS = "wins"
 
 
 @dataclass(frozen=True)
 class DailyOutcomes:
-    """One stream of 0 and 1 with the day of each. `worse`: the direction in which the candidate is worse."""
+    """A stream of 0 and 1 with the day and the place on the record of each. `worse`: the side on which the candidate is worse."""
 
     name: str
     outcomes: tuple[bool, ...]
     days: tuple[str, ...]
+    places: tuple[int, ...]
     p0: float
     worse: str
     doubt: str | None = None
@@ -76,13 +76,16 @@ def write(
     subject: Mapping[str, Any],
     suite: str | None,
 ) -> tuple[Path, list[str]]:
-    """Write 189; returns its path and the metrics with an alarm in the direction in which the candidate is worse."""
+    """Write 189; returns its path and the metrics with an alarm on the side on which the candidate is worse.
+
+    A metric has an alarm if e-BH over all metrics selected it after any line of the record. The side is that of the rate then:
+    what comes later does not turn an alarm around.
+    """
     found = metrics(stream, settings["expected"])
     watched = watch(found, settings["alpha"])
-    chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
-    together = {one.name: bool(selected) for one, selected in zip(found, chosen, strict=True)}
-    alarms = [one.name for one in found if watched[one.name].alarm is not None]
-    worse = [one.name for one in found if one.name in alarms and watched[one.name].direction == one.worse]
+    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], settings["alpha"])
+    alarms = [one.name for one, own in zip(found, sides, strict=True) if own]
+    worse = [one.name for one, own in zip(found, sides, strict=True) if one.worse in own]
     failing = evaluation.failing(stream)
     document = {
         "number": NUMBER,
@@ -107,7 +110,9 @@ def write(
             "failing": failing,
             "suite": suite,
         },
-        "records": [_record(one, watched[one.name], together[one.name], settings["alpha"]) for one in found],
+        "records": [
+            _record(one, watched[one.name], own, settings["alpha"]) for one, own in zip(found, sides, strict=True)
+        ],
     }
     path = Path(folder) / f"{NUMBER}_{ID}.json"
     results_io.write(path, document)
@@ -117,8 +122,10 @@ def write(
 def _metric(
     name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above"
 ) -> DailyOutcomes:
-    outcomes, days = tuple(bool(hit(line)) for line in lines), tuple(line["day"] for line in lines)
-    return DailyOutcomes(name, outcomes, days, p0, worse, doubt)
+    lines = sorted(lines, key=lambda line: line["seq"])  # a verdict may stand long after its request
+    outcomes = tuple(bool(hit(line)) for line in lines)
+    days, places = tuple(line["day"] for line in lines), tuple(line["seq"] for line in lines)
+    return DailyOutcomes(name, outcomes, days, places, p0, worse, doubt)
 
 
 def _doubt(detector: str) -> str | None:
@@ -150,7 +157,7 @@ def _redacted(stream: TrafficStream) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _record(metric: DailyOutcomes, watched: Watched, selected: bool, alpha: float) -> dict[str, Any]:
+def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[Direction, Alarm], alpha: float) -> dict[str, Any]:
     estimate = missing("insufficient_data", "no request bears on it so far", "share")
     if watched.n:
         estimate: Estimate = proportions.wilson(watched.successes, watched.n)
@@ -164,9 +171,9 @@ def _record(metric: DailyOutcomes, watched: Watched, selected: bool, alpha: floa
         "alpha": alpha,
         "e": watched.e,
         "e_largest": watched.largest,
-        "alarm": watched.alarm,
+        "alarm": min((one.n for one in sides.values()), default=None),
+        "alarms": {side: one.n for side, one in sides.items()},
         "direction": watched.direction,
         "worse_is": metric.worse,
-        "e_bh": selected,
         "doubt": metric.doubt,
     }

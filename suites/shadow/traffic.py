@@ -48,7 +48,7 @@ def read(path: Path) -> list[Logged]:
 
     UserError, with the number of the line, for an invalid request and for a repeated id.
     """
-    text = bounded_text.given(Path(path), "give a file of JSON lines as follow=, one request a line")
+    text = bounded_text.given(Path(path), "give a file of JSON lines, one request a line", "follow")
     found: dict[str, Logged] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         if not line.strip():

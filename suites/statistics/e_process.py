@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaln
 
+from calibrations.statistics import e_benjamini_hochberg
 from results_io import UserError
 
 LARGEST_EXPONENT = 700.0  # of exp: beyond about 709 it overflows
@@ -24,8 +25,9 @@ Direction = Literal["above", "below", "equal"]
 class Watched:
     """A stream of 0 and 1 tested against the rate `p0`. `e`: after the last item, `largest`: the maximum over all items.
 
-    `alarm`: after how many items e first reached 1/alpha, None if it never did. `path`: e after every item. `direction`: whether
-    the observed rate is above or below p0, since the test of "rate = p0" is two-sided.
+    `alarm`: after how many items e first reached 1/alpha, None if it never did; `alarms` is for several streams. `path`: e after
+    every item, `hits`: successes. `direction`: whether the observed rate is above or below p0, since the test of "rate = p0" is
+    two-sided.
     """
 
     n: int
@@ -35,6 +37,7 @@ class Watched:
     largest: float
     alarm: int | None
     path: tuple[float, ...] = field(default=(), repr=False)
+    hits: tuple[int, ...] = field(default=(), repr=False)
 
     @property
     def rate(self) -> float | None:
@@ -43,9 +46,52 @@ class Watched:
 
     @property
     def direction(self) -> Direction:
-        if self.rate is None or self.rate == self.p0:
-            return "equal"
-        return "above" if self.rate > self.p0 else "below"
+        return self.side(self.n)
+
+    def side(self, n: int) -> Direction:
+        """Whether the observed rate of the first `n` items is above or below p0."""
+        expected, seen = n * self.p0, self.hits[n - 1] if n else 0
+        return "equal" if seen == expected else "above" if seen > expected else "below"
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """The first alarm on one side of p0: after how many items of the stream (`n`), and at which time (`at`)."""
+
+    n: int
+    at: int
+
+
+def alarms(
+    watched: Sequence[Watched], times: Sequence[Sequence[int]], alpha: float = 0.05
+) -> list[dict[Direction, Alarm]]:
+    """For every stream its first alarm on each side of p0, where e-BH over all streams selects it after any item of any.
+
+    `times` [stream][item]: when each item came, rising, on one clock for all streams. Streams that are all quiet give any alarm
+    with a probability of at most `alpha`, whatever their dependence: k alarms need k e-values of at least K/(alpha k), so their
+    mean over the K streams is then at least 1/alpha, and that mean is an e-process, too. UserError for times that do not rise.
+    Source: Wang & Ramdas 2022.
+    """
+    if not watched:
+        return []
+    clock = np.unique(np.concatenate([np.asarray(own, dtype=int) for own in times]))
+    seen = np.zeros((clock.size, len(watched)), dtype=int)  # items of each stream so far
+    for place, (one, own) in enumerate(zip(watched, times, strict=True)):
+        if len(own) != one.n or np.any(np.diff(np.asarray(own, dtype=int)) <= 0):
+            raise UserError(
+                f"stream {place + 1} has {one.n} items and {len(own)} times; expected a rising time for each item"
+            )
+        seen[:, place] = np.searchsorted(np.asarray(own, dtype=int), clock, side="right")
+    values = np.stack([np.r_[1.0, one.path][seen[:, place]] for place, one in enumerate(watched)], axis=1)
+    selected = np.array([e_benjamini_hochberg(row, alpha) for row in values], dtype=bool).reshape(values.shape)
+    found: list[dict[Direction, Alarm]] = []
+    for place, one in enumerate(watched):
+        first: dict[Direction, Alarm] = {}
+        for row in np.flatnonzero(selected[:, place]):
+            n = int(seen[row, place])
+            first.setdefault(one.side(n), Alarm(n, int(clock[row])))
+        found.append(first)
+    return found
 
 
 def e_value(successes: int, n: int, p0: float) -> float:
@@ -70,7 +116,7 @@ def watch(outcomes: Sequence[bool], p0: float, alpha: float = 0.05) -> Watched:
     reached = np.flatnonzero(path >= 1 / alpha)
     alarm = int(reached[0]) + 1 if reached.size else None
     values = tuple(path.tolist())
-    return Watched(len(values), int(hits[-1]), p0, values[-1], max(values), alarm, values)
+    return Watched(len(values), int(hits[-1]), p0, values[-1], max(values), alarm, values, tuple(hits.tolist()))
 
 
 def _e_values(successes: np.ndarray, n: np.ndarray, p0: float) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import code_digest
 import results_io
 from circuits import circuit as circuit_files
 from circuits import models
@@ -306,6 +307,34 @@ def test_other_prompts_are_a_break(finished, monkeypatch) -> None:
     assert first_break(finished) == (
         f"the prompts drawn again: digest aaaaaaaa, and certificate.json was made from {subject['prompts_sha256'][:8]}"
     )
+
+
+def test_a_headline_of_other_code_is_not_checked_and_no_break(copied) -> None:
+    """A rewording under the same rules leaves an honest certificate whole; a headline of this code has to be what it gives."""
+    path = copied / "certificate.json"
+    assert results_io.read(path)["headline_by"] == code_digest.version_of("headlines")
+
+    def reworded(document: dict) -> None:
+        document["headline_by"] = "0.0.1+0123456789ab"
+        document["headline"]["data"] = "40 prompts"
+
+    forge(copied, "certificate", reworded)
+    outcome = command("verify", f"from={copied}")
+    said = " ".join(outcome.output.split())
+    assert outcome.code == 0
+    now = code_digest.version_of("headlines")
+    why = f"since they are of other code (0.0.1+0123456789ab) than this ({now})"
+    assert (
+        f"the same tier ({results_io.read(path)['tier']} of 4); not checked: the words of its headline, {why}" in said
+    )
+    assert "No break in what was checked; not checked: the words of its headline." in said
+    for name in ({"headline_by": now}, {}):
+        forge(
+            copied,
+            "certificate",
+            lambda document, name=name: document.pop("headline_by", None) and document.update(name),
+        )
+        assert "says something else in headline.data than its results give" in first_break(copied)
 
 
 def test_a_headline_that_is_no_text_is_a_break(copied) -> None:
