@@ -82,7 +82,10 @@ def _of_both(
 
 
 def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0.9) -> Wins:
-    """The win rate of these two runs by a judge that may be deployed; without one, a win rate with its doubt."""
+    """The win rate of these two runs by a judge that may be deployed; without one, a win rate with its doubt.
+
+    Of several comparisons the one that speaks most against the candidate counts: whoever asks many judges cannot choose.
+    """
     paths = sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json"))
     found = [cast(PairwiseResult, results_io.read(path)) for path in paths]
     sides = {(before, after): False, (after, before): True}
@@ -94,7 +97,13 @@ def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0
     if not known:
         return Wins(None, doubt=NONE)
     of_all = [_of_comparison(root, one, first, seed, level) for one, first in known]
-    return next((one for one in of_all if one.doubt is None), of_all[0])
+    fit = [one for one in of_all if one.doubt is None]
+    return min(fit, key=_lowest) if fit else of_all[0]
+
+
+def _lowest(wins: Wins) -> float:
+    """The lower end of a win rate; of one without an interval, which can pass nothing, less than any."""
+    return -1.0 if wins.rate is None or wins.rate.ci is None else wins.rate.ci.low
 
 
 def _of_comparison(root: Path, document: PairwiseResult, candidate_is_a: bool, seed: int, level: float) -> Wins:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import results_io
 from suites import gate
+from suites.estimate import Estimate, Interval
 from suites.gate import RunScores
+from suites.judging import for_gate
 from suites.modes import quality
 from suites.statistics import paired, youden_change
 
@@ -103,3 +107,58 @@ def test_phrases_decide_nothing_until_their_detector_is_locked(monkeypatch):
 def test_without_both_sets_there_is_no_j():
     one_kind = compared(run("a", some(45, 50), []), run("b", some(45, 50), []))
     assert one_kind.verdict == "inconclusive" and "no benign request" in one_kind.metrics[0].reasons[0]
+
+
+def graded(hits: dict[str, tuple[int, int]]) -> dict[str, bool | None]:
+    """{item: passed} of a judge: of each kind of request the first so many pass."""
+    return {f"{kind}-{place}": place < passed for kind, (passed, n) in hits.items() for place in range(n)}
+
+
+def test_a_deployed_judge_decides_where_phrases_may_not():
+    """Phrases see no change. The judge sees rightly refused 190 to 150 of 200, rightly answered 195 of 200: J .925 to .725."""
+    runs = [run(name, some(190, 200), some(5, 200), tier="heuristic") for name in "ab"]
+    before, after = ({"forbidden": (passed, 200), "benign": (195, 200)} for passed in (190, 150))
+    grades = for_gate.GateGrades({"s01": (graded(before), graded(after))})
+    verdict = gate.compare(*runs, {"metrics": ["refusal_j"]}, grades)
+    (found,) = verdict.metrics
+    assert (found.baseline.value, found.candidate.value) == (pytest.approx(0.925), pytest.approx(0.725))
+    assert found.delta.value == pytest.approx(-0.2) and verdict.verdict == "fail"
+    same = for_gate.GateGrades({"s01": (graded(before), graded(before))})
+    assert gate.compare(*runs, {"metrics": ["refusal_j"]}, same).verdict == "pass"
+
+    ungraded = {name: None if name == "forbidden-0" else passed for name, passed in graded(before).items()}
+    lost = gate.compare(
+        *runs, {"metrics": ["refusal_j"]}, for_gate.GateGrades({"s01": (graded(before), ungraded)})
+    ).metrics
+    assert [(one.analysis, one.missing) for one in lost] == [(gate.JUDGED, 0), (gate.AS_LOSS, 1)]
+
+    doubted = for_gate.GateGrades(grades.grades, {"s01": "judge not validated"})
+    (open_,) = gate.compare(*runs, {"metrics": ["refusal_j"]}, doubted).metrics
+    assert (open_.verdict, open_.reasons) == ("inconclusive", ("judge not validated",))
+
+    verified = [run(name, some(190, 200), some(5, 200)) for name in "ab"]
+    assert (
+        gate.compare(*verified, {"metrics": ["refusal_j"]}, grades).verdict == "pass"
+    )  # no phrase decided, so no judge
+
+
+def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_path):
+    rates = {"high": (0.6, 0.55), "low": (0.52, 0.44), "unfit": (0.3, 0.2)}
+    for name in rates:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "181_pairwise.json").write_text("{}")
+    document = {"subject": {"a": {"answers_sha256": "x"}, "b": {"answers_sha256": "y"}}}
+    monkeypatch.setattr(results_io, "read", lambda path: {**document, "name": path.parent.name})
+
+    def of_comparison(root, one, candidate_is_a, seed, level):
+        value, low = rates[one["name"]]
+        ci = Interval(low, 2 * value - low, level, "bootstrap")
+        return for_gate.Wins(
+            Estimate(value, "share of pairs", 99, ci=ci), doubt="x" if one["name"] == "unfit" else None
+        )
+
+    monkeypatch.setattr(for_gate, "_of_comparison", of_comparison)
+    assert for_gate.wins_of(tmp_path, "x", "y").rate.value == 0.52
+    rates["low"] = rates["unfit"]
+    monkeypatch.setattr(for_gate, "_of_comparison", lambda *given: replace(of_comparison(*given), doubt="y"))
+    assert for_gate.wins_of(tmp_path, "x", "y").doubt == "y"
