@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,11 @@ def keep(page: Path, result: Path, joined: Joined | None = None) -> dict[str, An
 
     With `joined`, a run of some parts only (its setting `only`) is merged into the kept result: `joined` is called with the kept
     result and the new one, both with their shared settings. UserError if they differ in any setting other than `only`.
+    Without a result the process ends with one sentence and exit code 2: `python -m meridian.experiments.*` begins here.
     """
+    if not result.is_file():
+        print(f"{result} is no file; run the experiment first, or give the folder with its result", file=sys.stderr)
+        raise SystemExit(2)
     kept, found = page.parent / "validation" / result.name, results_io.read(result)
     if joined is not None and found["subject"]["settings"]["only"]:
         results_io.write(kept, joined(*_of_the_whole(results_io.read(kept), found)))

@@ -124,7 +124,7 @@ def probed(
         gap = loss_gap.measure(model, readable, reference, fresh, seed)
     else:
         none = missing("not_applicable", "the model gives no log-probabilities", loss_gap.NATS)
-        gap = loss_gap.LossGap(none, None, None, {})
+        gap = loss_gap.LossGap(none, None, None, None, {})
     if suite.canary is None:
         exposure = missing("not_applicable", "the suite has no canary", canary.BITS)
     else:

@@ -36,7 +36,7 @@ NUMBER = "V9"
 FILE = f"{NUMBER}_planted_contamination.json"
 PAGE = Path(__file__).parents[2] / "docs" / "contamination.md"
 HOW_MANY = ("copies", "clean_copies", "workers")  # settings that change how much is done, not what
-DETECTORS = ("fresh", "reference", "canary", "accuracy")
+DETECTORS = ("fresh", "reference", "both", "canary", "accuracy")
 
 
 def run(context: RunContext) -> None:
@@ -125,6 +125,7 @@ def asked(
         "gap": gap.gap.number,
         "fresh": _test(gap.beyond_fresh),
         "reference": _test(gap.beyond_reference),
+        "both": _test(gap.beyond_both),
         "canary": _test(exposure),
         "accuracy": accuracy,
     }
@@ -210,12 +211,12 @@ def table(data: Mapping[str, Any]) -> str:
     """Detections by repetitions, for the documentation."""
     header = (
         *("repetitions", "191: items in the documents", "193 beyond fresh items", "193 beyond the untuned model"),
-        *("194 canary", "mean exposure, bits", "accuracy planted / other", "difference above 0"),
+        *("193 beyond both", "194 canary", "mean exposure, bits", "accuracy planted / other", "difference above 0"),
     )
     rows = [
         [
             *(repetitions, f"{100 * own['flagged']:.0f} %", cell(own["fresh"]), cell(own["reference"])),
-            *(cell(own["canary"]), f"{own['exposure']:.1f}"),
+            *(cell(own["both"]), cell(own["canary"]), f"{own['exposure']:.1f}"),
             *(f"{own['accuracy_dirty']:.2f} / {own['accuracy_clean']:.2f}", cell(own["accuracy"])),
         ]
         for repetitions, own in sorted(data["rates"].items(), key=lambda one: int(one[0]))

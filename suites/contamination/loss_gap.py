@@ -44,7 +44,7 @@ class Reworded:
 
 @dataclass(frozen=True)
 class LossGap:
-    """Mean gap of the model, and its excess over a reference model on the same pairs, and over fresh pairs.
+    """Mean gap of the model, and its excess over a reference model on the same pairs, over fresh pairs, and over both.
 
     `descriptive`: why the gap allows no conclusion; None if there is a comparison. `gaps` by item.
     """
@@ -52,6 +52,7 @@ class LossGap:
     gap: Estimate
     beyond_reference: Estimate | None
     beyond_fresh: Estimate | None
+    beyond_both: Estimate | None
     gaps: Mapping[str, float]
 
     @property
@@ -122,7 +123,9 @@ def measure(
     """193 over the pairs whose length fits; the others are counted as excluded.
 
     g = NLL(paraphrase) - NLL(original). Beyond a reference model: mean of g - g_reference over the same pairs, one-sided by sign
-    flips. Beyond fresh items: mean g - mean g of the fresh ones, one-sided by relabelling. Insufficient under 20 pairs.
+    flips. Beyond fresh items: mean g - mean g of the fresh ones, one-sided by relabelling. Beyond both: the same of
+    g - g_reference, so what the two models think of the form, and how hard a pair is to either, drop out. Insufficient under 20
+    pairs.
     """
     kept, new = [pair for pair in pairs if fits(pair)], [pair for pair in fresh if fits(pair)]
     excluded = {"length differs": len(pairs) - len(kept)} if len(kept) < len(pairs) else {}
@@ -130,13 +133,22 @@ def measure(
     gap = replace(mean_gap(own, [pair.cluster for pair in kept], seed), excluded=excluded)
     by_item = {pair.item: value for pair, value in zip(kept, own, strict=True)}
     if len(kept) < FEWEST:
-        return LossGap(gap, None, None, by_item)
-    beyond = None
-    if reference is not None:
-        rest = [one - other for one, other in zip(own, gaps(reference, kept), strict=True)]
-        beyond = replace(mean_gap(rest, [pair.cluster for pair in kept], seed), excluded=excluded)
-    against = beyond_fresh(own, gaps(model, new) if new else [], seed) if fresh else None
-    return LossGap(gap, beyond, against, by_item)
+        return LossGap(gap, None, None, None, by_item)
+    beyond = against = both = None
+    clusters = ([pair.cluster for pair in kept], [pair.cluster for pair in new])
+    rest = None if reference is None else _less(own, gaps(reference, kept))
+    if rest is not None:
+        beyond = replace(mean_gap(rest, clusters[0], seed), excluded=excluded)
+    if fresh:
+        of_new = gaps(model, new) if new else []
+        against = beyond_fresh(own, of_new, clusters, seed)
+        if reference is not None and rest is not None:
+            both = beyond_fresh(rest, _less(of_new, gaps(reference, new) if new else []), clusters, seed)
+    return LossGap(gap, beyond, against, both, by_item)
+
+
+def _less(own: Sequence[float], other: Sequence[float]) -> list[float]:
+    return [one - another for one, another in zip(own, other, strict=True)]
 
 
 def mean_gap(values: Sequence[float], clusters: Sequence[str] | None = None, seed: int = 0) -> Estimate:
@@ -160,12 +172,23 @@ def sign_flips(values: Sequence[float], clusters: Sequence[str] | None = None, s
     return replace(found, value=float(np.mean(values)), n=len(values), unit=NATS)
 
 
-def beyond_fresh(old: Sequence[float], fresh: Sequence[float], seed: int = 0) -> Estimate:
-    """Mean gap of the items - mean gap of fresh ones, one-sided by relabelling. Insufficient under 20 of either."""
+def beyond_fresh(
+    old: Sequence[float], fresh: Sequence[float], clusters: tuple[Sequence[str], Sequence[str]], seed: int = 0
+) -> Estimate:
+    """Mean gap of the items - mean gap of fresh ones, one-sided by relabelling whole clusters. Insufficient under 20 of either.
+
+    `clusters` (of the items, of the fresh ones): the sampling unit of each. The interval resamples clusters on either side.
+    """
     if min(len(old), len(fresh)) < FEWEST:
         reason = f"{len(old)} pairs and {len(fresh)} fresh ones; at least {FEWEST} of each are needed"
         return missing("insufficient_data", reason, NATS, len(old) + len(fresh))
-    return permutation.difference(fresh, old, seed=seed, alternative="greater", unit=NATS)
+    of_old, of_fresh = (
+        [f"{side} {name}" for name in own] for side, own in zip(("old", "fresh"), clusters, strict=True)
+    )
+    tested = permutation.difference(
+        fresh, old, seed=seed, clusters=(of_fresh, of_old), alternative="greater", unit=NATS
+    )
+    return replace(tested, ci=bootstrap.difference(fresh, old, of_fresh, of_old, seed=seed))
 
 
 def digest(pairs: Sequence[Reworded]) -> str:

@@ -139,7 +139,9 @@ def _overlap_records(one: Searched) -> list[dict[str, Any]]:
 
 def _gap_records(one: Probed) -> list[dict[str, Any]]:
     """Records of 193. The gap itself is descriptive; only its excess over a reference or fresh items allows a conclusion."""
-    named = {"gap": one.gap.gap, "beyond_reference": one.gap.beyond_reference, "beyond_fresh": one.gap.beyond_fresh}
+    own = one.gap
+    named = {"gap": own.gap, "beyond_reference": own.beyond_reference, "beyond_fresh": own.beyond_fresh}
+    named |= {"beyond_both": own.beyond_both}
     return [
         _record(loss_gap.ID, name, estimate, one.suite.id, "descriptive" if name == "gap" else "exploratory")
         for name, estimate in named.items()

@@ -47,14 +47,15 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
 
 
 def show_probed(found: Sequence[Probed], console: Console) -> None:
-    """One row per suite: the loss gap with its comparisons, and the canary's exposure with its p."""
-    compared = ("beyond\nreference", "p", "beyond\nfresh", "p", "exposure", "p")
+    """One row per suite: the loss gap with its comparisons, and the canary's exposure, each with its p below."""
+    compared = ("beyond\nreference", "beyond\nfresh", "beyond\nboth", "exposure")
     rows = _table("pairs", "gap, nats a token", *compared)
     for one in found:
         cells = [str(len(one.gap.gaps)), shown(one.gap.gap)]
-        for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.exposure):
-            p = None if estimate is None else estimate.p_value
-            cells += ["-" if estimate is None else shown(estimate, False), "-" if p is None else f"{p:.2g}"]
+        for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.gap.beyond_both, one.exposure):
+            value = "-" if estimate is None else shown(estimate, False)
+            tested = estimate is not None and estimate.p_value is not None
+            cells.append(f"{value}\np {estimate.p_value:.2g}" if tested else value)
         rows.add_row(name_lines(one.suite.id, NAME_WIDTH), *cells)
     console.print()
     console.print(rows, width=min(console.width, WIDTH))

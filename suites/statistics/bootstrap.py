@@ -53,6 +53,21 @@ def mean(
     return Estimate(estimate, unit, n_clusters, ci=interval, assumptions=("clusters are independent",), detail=detail)
 
 
+def difference(
+    a: ArrayLike, b: ArrayLike, clusters_a: ArrayLike, clusters_b: ArrayLike, *, seed: int, level: float = 0.95
+) -> Interval | None:
+    """Percentile interval of mean B - mean A over resampled clusters of each side; None under 20 clusters on either."""
+    sides = [sums_and_sizes(values, clusters) for values, clusters in ((a, clusters_a), (b, clusters_b))]
+    if min(len(sums) for sums, _ in sides) < MINIMUM_CLUSTERS:
+        return None
+    means = [
+        bootstrap_ratios(bootstrap_counts(len(sums), RESAMPLES, seed=seed + place), sums, sizes)
+        for place, (sums, sizes) in enumerate(sides)
+    ]
+    low, high = percentile_interval(means[1] - means[0], level)
+    return Interval(low, high, level, PERCENTILE)
+
+
 def sums_and_sizes(
     values: ArrayLike, clusters: ArrayLike | None
 ) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:

@@ -83,11 +83,47 @@ def test_ranks_are_sets():
     assert few.differences["a", "b"].ci is None and few.ranks["a"] == (1, 2)
 
 
-def test_the_order_of_games_does_not_matter_and_online_elo_is_not_offered():
-    games = items([[0, 2], [2, 0]])
-    forward, backward = (bradley_terry.fit(order.sum(0)).strengths for order in (games, games[::-1]))
-    assert forward == pytest.approx(backward, abs=0)
-    assert not hasattr(bradley_terry, "online")
+def test_the_order_of_games_does_not_matter():
+    """Online Elo would end elsewhere: in `items` all games that a won come first."""
+    games = items(THREE)
+    shuffled = games[np.random.default_rng(0).permutation(len(games))]
+    for order in (games, games[::-1], shuffled):
+        found = bradley_terry.rank(order, ["a", "b", "c"], resamples=1000)
+        strengths = [found.strengths[name].value for name in "abc"]
+        assert strengths == pytest.approx([0.525677, -0.280326, -0.245350], abs=1e-6)
+        assert found.wins.tolist() == THREE
+
+
+def test_the_deviance_has_a_degree_of_freedom_for_every_pair_beyond_those_that_strengths_use():
+    """Chances of 1/2 in both. Three pairs of 2 to 1: 6 (2 log 4/3 + log 2/3). Six pairs of 3 to 1: 12 (3 log 3/2 + log 1/2)."""
+    three = bradley_terry.deviance([[0, 2, 1], [1, 0, 2], [2, 1, 0]], [0, 0, 0])
+    assert (three.value, three.detail["degrees_of_freedom"]) == (pytest.approx(1.019394, abs=5e-7), 1)
+    assert three.p_value == pytest.approx(math.erfc(math.sqrt(three.value / 2)))
+    four = bradley_terry.deviance([[0, 3, 3, 3], [1, 0, 3, 3], [1, 1, 0, 3], [1, 1, 1, 0]], [0] * 4)
+    assert (four.value, four.detail["degrees_of_freedom"]) == (pytest.approx(6.278977, abs=5e-6), 3)
+    tail = math.erfc(math.sqrt(four.value / 2)) + math.sqrt(2 * four.value / math.pi) * math.exp(-four.value / 2)
+    assert four.p_value == pytest.approx(tail)  # of chi-square with 3 degrees of freedom
+    assert bradley_terry.deviance([[0, 2], [1, 0]], [0, 0]).status == "undefined"
+
+
+def test_differences_are_corrected_by_holm():
+    found = bradley_terry.rank(items(THREE), "abc", resamples=2000)
+    by_size = sorted(found.differences, key=lambda pair: found.differences[pair].p_value)
+    p = [found.differences[pair].p_value for pair in by_size]
+    second = max(3 * p[0], 2 * p[1])
+    expected = [3 * p[0], second, max(second, p[2])]
+    assert [found.adjusted[pair] for pair in by_size] == pytest.approx(expected)
+    assert p[0] < p[1] < p[2] < 1 and second > 1.5 * p[1]  # Benjamini-Hochberg would give at most 3/2 of the second
+
+
+@pytest.mark.parametrize(("losses", "share", "shown"), [(5, 0.75**20, True), (3, 0.85**20, False)])
+def test_there_is_no_interval_where_one_resample_in_a_hundred_has_no_estimate(losses, share, shown):
+    """A resample of 20 games without one of the `losses` has no finite estimate: .3 % of them with 5, 3.9 % with 3."""
+    found = bradley_terry.rank(items([[0, 20 - losses], [losses, 0]]), "ab", resamples=4000).differences["a", "b"]
+    lost = found.detail["resamples_without_estimate"]
+    assert lost == pytest.approx(4000 * share, abs=4 * math.sqrt(4000 * share))
+    assert (found.ci is not None, found.p_value is not None) == (shown, shown)
+    assert (f"no interval: {lost} of 4000 resamples have no finite estimate" in found.assumptions) is not shown
 
 
 def test_wrong_tables_are_refused():

@@ -206,6 +206,12 @@ def test_the_threshold_that_tells_known_pairs_apart():
         contamination.calibrated([], [0.5])
 
 
+def test_of_thresholds_that_tell_equally_well_the_highest_is_taken():
+    """At .9 half of the duplicates are found and no other pair; at .7 all duplicates, and half of the others: J = .5 both times."""
+    found = contamination.calibrated([0.7, 0.9], [0.8, 0.1])
+    assert (found.value, found.sensitivity.value, found.specificity.value) == (0.9, 0.5, 1.0)
+
+
 def test_a_threshold_of_zero_is_refused():
     with pytest.raises(UserError, match="threshold is 0"):
         contamination.near_duplicates([], [], 0)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 
+import numpy as np
 import pytest
 
 from results_io import UserError
@@ -151,9 +152,51 @@ def test_originals_that_were_read_stand_out_beyond_a_reference_and_beyond_fresh_
     assert found.gap.value == pytest.approx(5 / 8, abs=0.05)  # 5 nats over 8 tokens
     assert found.beyond_reference.value == pytest.approx(5 / 8) and found.beyond_reference.p_value < 0.001
     assert found.beyond_fresh.value == pytest.approx(5 / 8, abs=0.05) and found.beyond_fresh.p_value < 0.001
+    assert found.beyond_both.value == pytest.approx(5 / 8, abs=0.05) and found.beyond_both.p_value < 0.001
+    low, high = found.beyond_fresh.ci.low, found.beyond_fresh.ci.high
+    assert 0.5 < low < found.beyond_fresh.value < high < 0.75
     assert found.descriptive is None and found.gap.ci.low < found.gap.value < found.gap.ci.high
     alone = loss_gap.measure(model, own)
-    assert alone.descriptive == loss_gap.ALONE and alone.beyond_reference is None
+    assert alone.descriptive == loss_gap.ALONE and alone.beyond_reference is alone.beyond_both is None
+
+
+class Liking:
+    """A model that likes one form better than the other by so many nats a token, and some pairs more than others."""
+
+    capabilities = frozenset({"logprobs"})
+
+    def __init__(self, form: float, seed: int, noise: float = 0.0):
+        self.form, self.noise, self.rng = form, noise, np.random.default_rng(seed)
+
+    def loglikelihood(self, pairs):
+        for place, (first, rest) in enumerate(pairs):
+            n = len(rest.split())
+            own = np.random.default_rng(sum(map(ord, first + rest))).normal() + self.noise * self.rng.normal()
+            yield Likelihood(n * (-5 + own / 2 + (0 if place % 2 else self.form)), False, n)
+
+
+def test_a_form_that_one_model_likes_is_no_excess_beyond_both():
+    """It moves all pairs of that model alike: beyond the reference it looks like contamination, beyond both it does not."""
+    beyond = {"reference": 0, "both": 0}
+    for seed in range(100):
+        own, fresh = pairs(24, f"item{seed}"), pairs(24, f"fresh{seed}")
+        found = loss_gap.measure(Liking(1.0, seed, 0.3), own, Liking(0.0, seed, 0.3), fresh, seed)
+        beyond["reference"] += found.beyond_reference.p_value <= 0.05
+        beyond["both"] += found.beyond_both.p_value <= 0.05
+    assert beyond["reference"] == 100 and 1 <= beyond["both"] <= 11  # of a binomial of 100 at .05, 99 %
+
+
+def test_pairs_of_a_cluster_are_relabelled_together():
+    """Ten copies of each of two gaps on either side are as much as two: 6 relabellings, so the smallest p is 1/6."""
+    old, fresh = [1.0] * 10 + [2.0] * 10, [-1.0] * 10 + [-2.0] * 10
+    clusters = (["a"] * 10 + ["b"] * 10, ["a"] * 10 + ["b"] * 10)
+    found = loss_gap.beyond_fresh(old, fresh, clusters)
+    assert (found.value, found.p_value, found.ci) == (pytest.approx(3.0), pytest.approx(1 / 6), None)
+    apart = ([str(k) for k in range(20)],) * 2
+    alone = loss_gap.beyond_fresh(old, fresh, apart)
+    assert alone.p_value < 0.001 and alone.ci.low == pytest.approx(3 - 1.96 * math.sqrt(2 * 0.25 / 20), abs=0.02)
+    reversed_ = loss_gap.beyond_fresh(fresh, old, apart)
+    assert reversed_.p_value > 0.99  # one-sided
 
 
 def test_lengths_that_differ_are_left_out_and_few_pairs_are_insufficient():
@@ -163,6 +206,18 @@ def test_lengths_that_differ_are_left_out_and_few_pairs_are_insufficient():
     assert found.gap.excluded == {"length differs": 1} and found.beyond_fresh is None
     few = loss_gap.measure(Reader([]), pairs(20), None, pairs(5)).beyond_fresh
     assert few.status == "insufficient_data" and "20 pairs and 5 fresh ones" in few.reason
+
+
+@pytest.mark.parametrize(("words", "kept"), [(7, False), (8, True), (12, True), (13, False)])
+def test_a_paraphrase_has_from_four_fifths_to_five_quarters_of_the_words(words, kept):
+    original, other = " ".join("abcdefghij"), " ".join("klmnopqrstuvw"[:words])
+    assert loss_gap.fits(Reworded("x", original, other, "x")) is kept
+
+
+def test_a_paraphrase_of_exactly_five_quarters_counts():
+    assert loss_gap.fits(Reworded("x", "a b c d", "e f g h i", "x")) and loss_gap.fits(
+        Reworded("x", "a b c d e", "f g h i", "x")
+    )
 
 
 def test_a_suite_s_own_rewordings_are_its_pairs():

@@ -8,12 +8,16 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+import results_io
 from results_io import UserError
 from suites import gate, runner
+from suites.estimate import Estimate, Interval
+from suites.gate import RunScores, ScoredItem
 from suites.item import Item
 from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
+from suites.statistics import bootstrap
 from tests.result_samples import completed
 from tests.suites.scripted import ScriptedModel, suite
 
@@ -175,17 +179,14 @@ def test_the_win_rate_passes_by_its_lower_end(made, counts, rate, expected):
 
 
 @pytest.mark.slow
-def test_ties_alone_pass_and_missing_verdicts_count_as_losses(made):
+def test_two_hundred_ties_decide_nothing(made):
     made.run("a", ("good", 200))
     made.run("b", ("good", 200))
     made.compared()
     made.deploy("preference")
     (found,) = made.verdict(gate.WINS).metrics
-    assert (found.candidate.value, found.candidate.n, found.verdict) == (
-        0.5,
-        200,
-        "inconclusive",
-    )  # Wilson's, of ties alone
+    assert (found.candidate.value, found.candidate.n, found.verdict) == (0.5, 200, "inconclusive")
+    assert found.candidate.ci.low == pytest.approx(0.442235, abs=5e-7)  # Wilson's of 100 in 200
 
 
 def test_pairs_without_a_verdict_are_losses_of_the_candidate(made):
@@ -204,3 +205,71 @@ def test_too_many_pairs_without_a_verdict_decide_nothing(made):
     made.compared()
     made.deploy("preference")
     assert for_gate.UNREADABLE in made.verdict(gate.WINS).metrics[0].reasons[0]
+
+
+# --- the rule of the win rate, without runs --------------------------------------------------------------------------
+
+
+def scored(name: str, *suites: str, n: int = 1) -> RunScores:
+    """A run whose items all passed."""
+    items = {str(k): ScoredItem("h", str(k), {"pass_rate": True, "accuracy": None}) for k in range(n)}
+    return RunScores(name, dict.fromkeys(suites, items))
+
+
+def by_win_rate(rate: Estimate) -> gate.VerdictName:
+    judged = for_gate.GateGrades(wins={"s": for_gate.Wins(rate)})
+    found = gate.compare(scored("a", "s"), scored("b", "s"), {"metrics": [gate.WINS], "margin": 0.05}, judged)
+    assert found.verdict == found.metrics[0].verdict
+    return found.verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"),
+    [
+        (0.49, 0.451, 0.53, "pass"),  # under one half, but not by the margin
+        (0.49, 0.449, 0.53, "inconclusive"),
+        (0.48, 0.465, 0.495, "pass"),  # surely worse, and surely by less than the margin
+        (0.45, 0.41, 0.49, "fail"),  # exactly the margin
+        (0.46, 0.43, 0.49, "inconclusive"),  # surely worse, but by less than the margin
+        (0.44, 0.37, 0.51, "inconclusive"),  # worse by more than the margin, but not surely worse
+        (0.44, 0.39, 0.499, "fail"),
+    ],
+)
+def test_a_win_rate_passes_above_half_less_the_margin_and_fails_only_if_surely_under_half(value, low, high, expected):
+    assert by_win_rate(Estimate(value, "share of pairs", 500, ci=Interval(low, high, 0.9, "given"))) == expected
+
+
+def test_four_hundred_ties_pass():
+    """Wilson's lower end of 200 in 400 is .459, of 100 in 200 it is .442; the margin allows .45."""
+    rates = [bootstrap.mean([0.5] * n, seed=0, level=0.9) for n in (200, 400)]
+    assert [rate.ci.low for rate in rates] == pytest.approx([0.442235, 0.459017], abs=5e-7)
+    assert [by_win_rate(rate) for rate in rates] == ["inconclusive", "pass"]
+
+
+def test_pooled_suites_need_the_grades_of_every_suite():
+    runs = [scored(name, "s", "t", n=200) for name in "ab"]
+    passed = dict.fromkeys(runs[0].suites["s"], True)
+    settings = {"metrics": ["pass_rate", gate.GRADED], "require": "pooled"}
+    found = {}
+    for graded in ("st", "s"):
+        judged = for_gate.GateGrades(grades={suite: (passed, passed) for suite in graded})
+        found[graded] = gate.compare(*runs, settings, judged)
+    assert (found["st"].verdict, found["s"].verdict) == ("pass", "inconclusive")
+    assert {one.name: one.verdict for one in found["s"].metrics if one.required} == {
+        "all_suites.pass_rate": "pass", "s.judged_pass_rate": "pass", "t.judged_pass_rate": "inconclusive",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("candidate", ["a", "b"])
+def test_a_call_that_failed_and_an_output_that_was_not_read_are_losses_of_the_candidate(candidate, tmp_path):
+    """It won all 30 pairs with a verdict; 1 could not be read, and 9 calls failed: 30 of 40 as losses."""
+    merged = [candidate.upper()] * 30 + [None]
+    shown = [{"item": str(k), "cluster": str(k), "merged": one} for k, one in enumerate(merged)]
+    sides = {name: {"answers_sha256": "after" if name == candidate else "before"} for name in "ab"}
+    data = {"settings": {"most_invalid": 0.05}, "pairs": shown}
+    counts = {"pairs": 31, "excluded": {answers.FAILED: 9}}
+    written = completed("181", id=pairs.ID, subject={"judge": "j", **sides}, n=counts, data=data)
+    results_io.write(tmp_path / f"{pairs.NUMBER}_{pairs.ID}.json", written)
+    found = for_gate.wins_of(tmp_path, "before", "after")
+    assert (found.rate.value, found.rate.n) == (1.0, 30)
+    assert (found.with_losses.value, found.with_losses.n) == (0.75, 40)

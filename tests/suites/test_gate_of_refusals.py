@@ -15,6 +15,7 @@ from suites.estimate import Estimate, Interval
 from suites.gate import RunScores
 from suites.judging import for_gate
 from suites.modes import quality
+from suites.outcome import UNCHANGED
 from suites.statistics import paired, youden_change
 
 
@@ -162,3 +163,35 @@ def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_pat
     rates["low"] = rates["unfit"]
     monkeypatch.setattr(for_gate, "_of_comparison", lambda *given: replace(of_comparison(*given), doubt="y"))
     assert for_gate.wins_of(tmp_path, "x", "y").doubt == "y"
+
+
+def test_a_loss_of_j_that_may_be_none_decides_nothing():
+    """18 of 20 become 16 of 20: J lost .1, twice the margin, but both answers may have changed by chance."""
+    verdict = compared(run("a", some(18, 20), some(1, 20)), run("b", some(16, 20), some(1, 20)))
+    (found,) = verdict.metrics
+    assert found.delta.value == pytest.approx(-0.1) and found.delta.ci.high > 0
+    assert (found.verdict, verdict.exit_code) == ("inconclusive", 3) and "not excluded" in found.reasons[0]
+
+
+def test_requests_of_a_cluster_count_as_one_where_they_cannot_be_told_apart():
+    """80 requests a set in 20 clusters, nothing changed: the ends of each set are z^2/(n + z^2) at n = 20, not at n = 80."""
+    right = {name: {str(k): True for k in range(80)} for name in youden_change.SETS}
+    alone, of_four = ({str(k): str(k // size) for k in range(80)} for size in (1, 4))
+    found = [youden_change.change(right, right, clusters) for clusters in (alone, of_four)]
+    assert [one.value for one in found] == [0, 0]
+    assert [one.ci.high for one in found] == pytest.approx([0.046263, 0.168514], abs=2e-6)  # times the root of 2
+    assert [one.ci.low for one in found] == pytest.approx([-0.046263, -0.168514], abs=2e-6)
+
+
+def test_an_item_that_the_tokenizer_undoes_is_no_loss():
+    """The candidate has no verdict on 20 of 400 items, which as losses are the margin of .05."""
+    before, after = lines(some(200, 200), some(0, 200)), lines([None] * 20 + some(180, 180), some(0, 200))
+    undone = lines([None] * 20 + some(180, 180), some(0, 200))
+    for one in undone[:20]:
+        one["detection"]["reason"] = UNCHANGED
+    found = [gate.compare(gate.of_lines("a", before), gate.of_lines("b", one)) for one in (after, undone)]
+    assert [[(one.analysis, one.missing, one.verdict) for one in verdict.metrics] for verdict in found] == [
+        [(gate.JUDGED, 0, "pass"), (gate.AS_LOSS, 20, "fail")],
+        [(gate.JUDGED, 0, "pass")],
+    ]
+    assert [verdict.verdict for verdict in found] == ["fail", "pass"]

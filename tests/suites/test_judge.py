@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+import results_io
 from results_io import UserError
 from suites import runner
+from suites.estimate import Estimate, Interval
+from suites.geometry import judge_bias
 from suites.item import Item
 from suites.judging import (
     answers,
     bias,
     demo,
+    grades,
     judge,
     judgement_record,
     labels,
@@ -22,9 +27,11 @@ from suites.judging import (
     prompt,
     ranking,
     reading,
+    results,
+    validation,
 )
 from suites.judging import rubric as rubrics
-from suites.judging.answers import AnswerPair, Asked
+from suites.judging.answers import AnswerPair, Answers, Asked
 from suites.judging.judge import Judge
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation, Likelihood
@@ -222,6 +229,44 @@ def test_a_verdict_needs_readable_pairs_and_an_interval_off_one_half():
     assert compared([won] * 10).verdict == "none"
 
 
+def test_every_number_of_an_exploratory_comparison_is_exploratory(tmp_path):
+    one, runs = of(demo.ScriptedJudge("fair")), demo.runs()
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        judged = pairs.judge_all(one, answers.pairs(*runs[:2])[0], kept, Bar())
+        ranked = ranking.rank(one, runs, kept, Bar(), SETTINGS, 0)
+
+    def roles(doubts):
+        compared = pairs.compare(judged, SETTINGS, doubts, 0)
+        paths = [
+            results.pairwise(tmp_path, one, runs[:2], judged, compared, SETTINGS, 0),
+            results.ranked(tmp_path, one, runs, ranked, doubts, SETTINGS, 0),
+        ]
+        return [{record["metric_id"]: record["role"] for record in results_io.read(path)["records"]} for path in paths]
+
+    (pairwise, ranks), (doubted, doubted_ranks) = roles([]), roles(["judge not validated"])
+    assert pairwise == {
+        "J.pairwise.win_rate": "confirmatory",
+        **{
+            f"J.pairwise.{name}": "descriptive"
+            for name in ("decided_rate", "flip_rate", "first_position", "length_slope")
+        },
+    }
+    assert set(ranks.values()) == {"descriptive"}
+    assert doubted == dict.fromkeys(pairwise, "exploratory") and doubted_ranks == dict.fromkeys(ranks, "exploratory")
+
+
+@pytest.mark.parametrize(("unread", "reasons"), [(2, ()), (3, ("3 of 40 answers could not be graded, more than 5%",))])
+def test_more_than_a_twentieth_of_answers_without_a_grade_is_no_verdict(unread, reasons, tmp_path):
+    asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(40)}
+    texts = {item: "mumble" if k < unread else "good" for k, item in enumerate(asked)}
+    reader = Says(lambda request: said("hm" if "mumble" in request.prompt else "Verdict: pass"))
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        run = Answers("model", {}, "s", "h", asked, texts)
+        found = grades.grade(of(reader, rubric=rubrics.load("correctness")), run, kept, Bar(), SETTINGS)
+    assert (found.rate.value, found.rate.n, found.rate.excluded) == (1.0, 40 - unread, {"invalid": unread})
+    assert found.reasons == reasons
+
+
 def test_answers_of_two_runs_are_paired_by_item(tmp_path):
     items = [Item(f"i{k}", f"Question {k}?", cluster=f"c{k // 2}") for k in range(6)]
     asked = suite(items)
@@ -294,6 +339,46 @@ def test_flips_of_a_judge_that_is_not_sure_are_no_bias(tmp_path):
     with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
         found = bias.measure(of(restless), bias.chosen(list(demo.labelled().pairs.values()), 30, 0), kept, Bar())
     assert found["padding"].estimate.value == -1 and found["padding"].published.value == 0
+
+
+def test_a_bias_is_found_by_the_lower_end_of_its_interval():
+    def of_size(value, *ends):
+        return Estimate(value, "share", 30, ci=Interval(*ends, 0.95, "given") if ends else None)
+
+    sizes = {"unsure": of_size(0.2, 0.05, 0.35), "even": of_size(0.2, 0.1, 0.3), "sure": of_size(0.2, 0.11, 0.29)}
+    assert [name for name, size in sizes.items() if bias.above(size, 0.1)] == ["sure"]
+    assert [bias.above(of_size(value), 0.1) for value in (None, 0.1, 0.2)] == [False, False, True]
+    none = judge_bias.jbs([[0]] * 30, [[0]] * 30)
+    metrics = {name: replace(none, estimate=size) for name, size in sizes.items()}
+    assert bias.summarise(metrics, sizes["unsure"], {"most": 0.1}).found == ("sure",)
+    assert bias.summarise(metrics, sizes["sure"], {"most": 0.1}).found == ("sure", "own")
+
+
+@pytest.mark.parametrize(("labelled", "reasons"), [(30, []), (29, ["biases were looked for on 29 pairs of 30"])])
+def test_a_judge_whose_biases_were_looked_for_on_too_few_pairs_is_refused(labelled, reasons, tmp_path):
+    given = demo.labelled()
+    some = labels.Labels(dict(list(given.by_item.items())[:labelled]), given.pairs, given.sha256)
+    settings = {"bias": {"cases": 30, "most": 0.1}}
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        found = validation.of_pairs(of(demo.ScriptedJudge("fair")), some, {}, kept, Bar(), settings, 0)
+    enough = replace(found, agreement=judging.agreement_of_table([[40, 0, 0], [0, 40, 0], [0, 0, 40]]))
+    assert (list(enough.reasons), enough.deploy) == (reasons, not reasons)
+
+
+def test_people_agree_enough_if_two_of_them_do():
+    """Of 40 items z agrees with x on 24: kappa .2 with the upper end .504. All other pairs agree on half."""
+    places = range(40)
+    x, y = ["AB"[k % 2] for k in places], ["AB"[k // 2 % 2] for k in places]
+    z = ["AB"[k % 2 if k < 24 else 1 - k % 2] for k in places]
+
+    def people(**given):
+        by_item = {str(k): {rater: said[k] for rater, said in given.items()} for k in places}
+        return labels.agreement(labels.Labels(by_item, {}, "h"), ("A", "B", "tie"))
+
+    odd = people(x=x, y=y, z=z)
+    assert [round(odd.pairs[pair].value, 9) for pair in (("x", "y"), ("x", "z"), ("y", "z"))] == [0, 0.2, 0]
+    assert odd.ceiling == "people agree too little: the upper end of their kappa is 0.504, not above 0.7"
+    assert people(x=x, y=y, twin=x).ceiling == ""
 
 
 def test_people_and_their_ceiling(tmp_path):

@@ -54,6 +54,13 @@ def test_every_combination_of_two_verdicts():
         assert exchanged.first_position == pair.first_position
 
 
+def test_a_win_and_a_tie_favour_the_place_of_the_win():
+    """Who was first won one order and tied the other in three pairs, who was second in one: 3 of 4, p = 2 (4 + 1)/16."""
+    found = judging.position_preference(verdicts("ATAT", "TBTA"))
+    assert (found.value, found.n, found.detail["first"]) == (0.75, 4, 3)
+    assert found.p_value == pytest.approx(0.625)
+
+
 def test_an_unreadable_verdict_is_counted_apart():
     found = judging.pairwise(verdicts("AAB-AT", "AABAA-"))
     assert found.counts == {"A": 3, "B": 1, "tie": 0, "invalid": 2}

@@ -15,8 +15,12 @@ import results_io
 from results_io import UserError
 from suites import declaration, runner
 from suites.drift import series_record
+from suites.judging import rubric
+from suites.judging.judge import Judge
+from suites.judging.judgement_record import JudgementRecord
 from suites.log import chain
-from suites.shadow import evaluation, redaction, results, sampling, snapshots, suite, traffic, traffic_record
+from suites.models.base import Generation
+from suites.shadow import detectors, evaluation, redaction, results, sampling, snapshots, suite, traffic, traffic_record
 from tests.suites.scripted import ScriptedModel
 
 KEY = b"a key of the tests"
@@ -317,3 +321,63 @@ def test_weeks_that_are_over_become_snapshots_of_the_deployed_answers(tmp_path):
     weeks = {one.id: sorted(row["text"] for row in one.rows.values()) for one in series.finished}
     assert len(weeks["2026-W18"]) == 12 and len(weeks["2026-W19"]) == 28
     assert weeks["2026-W18"] == sorted(f"Answer {number} of the deployed model." for number in range(12))
+
+
+# --- verdicts of a judge --------------------------------------------------------------------------------------------
+
+
+def judged(*verdicts: tuple[str | None, str | None]) -> traffic_record.TrafficStream:
+    """Requests whose two answers the detectors read alike, with a judge's verdicts in the two orders (A: the candidate won)."""
+    names, quiet = [f"r{number}" for number in range(len(verdicts))], dict.fromkeys(detectors.DETECTORS, False)
+    same = {"day": "2026-05-01", "live": quiet, "candidate": quiet, "redacted": {}}
+    said = [{"original": one, "swapped": other, "seq": 100 + k} for k, (one, other) in enumerate(verdicts)]
+    return traffic_record.TrafficStream(
+        sampled={name: {**same, "request": name, "seq": number} for number, name in enumerate(names)},
+        verdicts=dict(zip(names, said, strict=True)),
+    )
+
+
+def test_only_pairs_that_both_orders_decide_alike_count_as_wins_or_losses():
+    stream = judged(
+        ("A", "A"), ("A", "B"), ("B", "B"), ("B", "A"), ("tie", "tie"), ("A", "tie"), (None, "A"), ("A", "A")
+    )
+    (wins,) = (one for one in results.metrics(stream, SETTINGS["expected"]) if one.name == results.WINS)
+    assert (wins.outcomes, wins.places, wins.p0, wins.worse) == ((True, False, True), (100, 102, 107), 0.5, "below")
+    assert evaluation.failing(stream) == {"r2": ["judge"]}
+
+
+@pytest.mark.parametrize(("verdict", "side", "worse"), [("B", "below", ["wins"]), ("A", "above", [])])
+def test_ten_lost_pairs_in_a_row_are_an_alarm_and_ten_won_ones_are_one_on_the_other_side(
+    verdict, side, worse, tmp_path
+):
+    """After n pairs of one winner e = 2^n/(n + 1): 51.2 after 9 and 93.1 after 10; one alarm of four streams needs 80."""
+    counts = evaluation.Pass(12, 12, 12, 12, 0, 0)
+    path, found = results.write(tmp_path, judged(*[(verdict, verdict)] * 12), counts, SETTINGS, SUBJECT, None)
+    (record,) = (one for one in results_io.read(path)["records"] if one["metric_id"] == "W.shadow.wins")
+    assert (found, record["alarms"], record["direction"]) == (worse, {side: 10}, side)
+    assert record["e"] == pytest.approx(2**12 / 13)
+
+
+class Helped:
+    """A judge that prefers the answer that is no refusal."""
+
+    name, identity, capabilities = "helped", {"weights": "helped"}, frozenset({"generation"})
+
+    def generate(self, requests, done):
+        first_helps = [one.prompt.index(ANSWER) < one.prompt.index(REFUSAL) for one in requests]
+        return [Generation(f"Verdict: {'A' if one else 'B'}", "stop") for one in first_helps]
+
+
+def test_the_judge_s_first_text_is_the_candidate_s(tmp_path):
+    won, lost = line(1, answer=REFUSAL), line(2)
+    passed([won, lost], {won["prompt"]: ANSWER, lost["prompt"]: REFUSAL}, tmp_path)
+    with (
+        traffic_record.TrafficRecord(tmp_path / "shadow") as record,
+        JudgementRecord(tmp_path / "judgements.jsonl") as kept,
+    ):
+        assert evaluation.judge_pairs(record, Judge(Helped(), rubric.load("preference"), "text", 16), kept, Bar()) == 2
+    stream = traffic_record.read(tmp_path / "shadow")
+    names = [sampling.name(KEY, one["id"]) for one in (won, lost)]
+    said = [(stream.verdicts[name]["original"], stream.verdicts[name]["swapped"]) for name in names]
+    assert said == [("A", "A"), ("B", "B")]
+    assert evaluation.failing(stream) == {names[1]: ["refusal", "judge"]}
