@@ -53,9 +53,8 @@ def show_probed(found: Sequence[Probed], console: Console) -> None:
     for one in found:
         cells = [str(len(one.gap.gaps)), shown(one.gap.gap)]
         for estimate in (one.gap.beyond_reference, one.gap.beyond_fresh, one.gap.beyond_both, one.exposure):
-            value = "-" if estimate is None else shown(estimate, False)
-            tested = estimate is not None and estimate.p_value is not None
-            cells.append(f"{value}\np {estimate.p_value:.2g}" if tested else value)
+            value, p = ("-", None) if estimate is None else (shown(estimate, False), estimate.p_value)
+            cells.append(value if p is None else f"{value}\np {p:.2g}")
         rows.add_row(name_lines(one.suite.id, NAME_WIDTH), *cells)
     console.print()
     console.print(rows, width=min(console.width, WIDTH))

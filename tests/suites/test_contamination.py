@@ -207,7 +207,7 @@ def test_the_threshold_that_tells_known_pairs_apart():
 
 
 def test_of_thresholds_that_tell_equally_well_the_highest_is_taken():
-    """At .9 half of the duplicates are found and no other pair; at .7 all duplicates, and half of the others: J = .5 both times."""
+    """At .9 half of the duplicates are found and no other pair; at .7 all duplicates and half of the others: J = .5 at both."""
     found = contamination.calibrated([0.7, 0.9], [0.8, 0.1])
     assert (found.value, found.sensitivity.value, found.specificity.value) == (0.9, 0.5, 1.0)
 

@@ -252,7 +252,7 @@ def test_pooled_suites_need_the_grades_of_every_suite():
     settings = {"metrics": ["pass_rate", gate.GRADED], "require": "pooled"}
     found = {}
     for graded in ("st", "s"):
-        judged = for_gate.GateGrades(grades={suite: (passed, passed) for suite in graded})
+        judged = for_gate.GateGrades(grades=dict.fromkeys(graded, (passed, passed)))
         found[graded] = gate.compare(*runs, settings, judged)
     assert (found["st"].verdict, found["s"].verdict) == ("pass", "inconclusive")
     assert {one.name: one.verdict for one in found["s"].metrics if one.required} == {

@@ -10,7 +10,7 @@ import pytest
 import results_io
 from results_io import UserError
 from suites import runner
-from suites.estimate import Estimate, Interval
+from suites.estimate import Estimate, Interval, missing
 from suites.geometry import judge_bias
 from suites.item import Item
 from suites.judging import (
@@ -347,7 +347,8 @@ def test_a_bias_is_found_by_the_lower_end_of_its_interval():
 
     sizes = {"unsure": of_size(0.2, 0.05, 0.35), "even": of_size(0.2, 0.1, 0.3), "sure": of_size(0.2, 0.11, 0.29)}
     assert [name for name, size in sizes.items() if bias.above(size, 0.1)] == ["sure"]
-    assert [bias.above(of_size(value), 0.1) for value in (None, 0.1, 0.2)] == [False, False, True]
+    assert [bias.above(of_size(value), 0.1) for value in (0.1, 0.2)] == [False, True]
+    assert not bias.above(missing("undefined", "no case", "share"), 0.1)
     none = judge_bias.jbs([[0]] * 30, [[0]] * 30)
     metrics = {name: replace(none, estimate=size) for name, size in sizes.items()}
     assert bias.summarise(metrics, sizes["unsure"], {"most": 0.1}).found == ("sure",)
