@@ -52,8 +52,12 @@ SCRIPTS = (
 DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures are drawn by the page's own script instead of Plotly
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
-COMMAND = re.compile(r"(python run\.py \w+=[\w-]+)")
-NUMBER = re.compile(r"(?<![\w.])([-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)(?!\w)")
+COMMAND = re.compile(  # words and settings, up to the last setting or, without one, the first word
+    r"(python run\.py(?: \w+)?(?: [\w.+]+=[^\s,;()]*[^\s,;().])+)"
+)
+NUMBER = re.compile(  # but no number that is part of a name, a path or a version: meta/llama-3, 2.5.1
+    r"(?<![\w.])(?<![^\W\d][-/])([-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)(?!\w|\.\d|/[^\W\d])"
+)
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 
 
@@ -176,11 +180,19 @@ def with_heads(text: object, known: frozenset[str]) -> Markup:
 
 def with_commands(text: str) -> Markup:
     """`text` escaped, with every command of the project set as code, to be copied."""
-    return Markup(COMMAND.sub(r"<code>\1</code>", str(escape(shown_text.visible(text)))))
+    parts = COMMAND.split(shown_text.visible(text))  # every second part is a command
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
 
 
-def with_sources(text: str, source: FieldSource, known: frozenset[str]) -> Markup:
-    """A sentence that stands in `source`, escaped: its numbers are links to that field, its heads links that open them."""
+def with_sources(text: str, source: FieldSource | None, known: frozenset[str]) -> Markup:
+    """A sentence that stands in `source`, escaped: its numbers are links to that field, its heads links that open them.
+
+    Without a source, which a sentence that the report itself words has, no number is a link.
+    """
+    if source is None:
+        return with_heads(shown_text.visible(text), known)
     parts = NUMBER.split(shown_text.visible(text))  # every second part is a number
     return Markup().join(
         Markup('<a class="n" href="{}">{}</a>').format(source.address, part) if place % 2 else with_heads(part, known)

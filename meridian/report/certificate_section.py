@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from calibrations import preconditions
@@ -17,7 +17,7 @@ from calibrations.tier_words import tier_name, tier_text
 from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
 from meridian.figures.names import in_sentence
-from meridian.report import first_screen
+from meridian.report import first_screen, sources
 from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
@@ -65,6 +65,7 @@ class Blocker:
     metric: str
     asked: str
     field: str  # in certificate.json
+    reason_field: str = "reason"
 
     @property
     def id(self) -> str:
@@ -110,6 +111,7 @@ def view(run: RunFolder) -> dict[str, Any]:
         "later": {} if tier is None else blockers,
         "warnings": _blockers(stored["warnings"], titles, "warnings"),
         "headline": stored.get("headline") or _plain_headline(run),
+        "headline_sources": {name: sources.of_certificate(f"headline.{name}") for name in stored.get("headline", ())},
         "calibrations": len(run.rows) - 1,
         "verdicts": Counter(row.verdict for row in calibrations_of(stored)),
         "groups": (groups := WorstGroups.read(stored)),
@@ -175,8 +177,13 @@ def _absent(run: RunFolder) -> tuple[Blocker, ...]:
     """The blocker of a run without a tier, whose model is not shown to do the task."""
     row = run.rows[0]
     return tuple(
-        _blocker(
-            {**asdict(metric), "reason": metric.why, "split": "evaluation"}, {"P": row.title}, _field(run, row, place)
+        replace(
+            _blocker(
+                {**asdict(metric), "reason": metric.why, "split": "evaluation"},
+                {"P": row.title},
+                _field(run, row, place),
+            ),
+            reason_field="reasons",
         )
         for place, metric in enumerate(row.metrics)
         if metric.metric == BEHAVIOUR

@@ -84,7 +84,8 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
         if source.field in ("tier", "of"):
             assert shown == str(value)
         elif source.field.endswith(PROSE):
-            assert any(shown in said for said in _sentences(value)), (source, shown)
+            whole = re.compile(rf"(?<![\w.,]){re.escape(shown)}(?![\w]|[.,]\d)")  # no part of another number
+            assert any(whole.search(said) for said in _sentences(value)), (source, shown)
             in_words += 1
         elif isinstance(value, float | int) and not isinstance(value, bool):
             assert shown.startswith(number(value)) or shown.split()[-1] == number(value) or number(value) in shown, (
@@ -128,6 +129,7 @@ def test_no_number_in_a_reason_or_a_fact_is_without_a_link(run, written) -> None
         ("reaches down to -0.37, below 0.8; 2nd of 32", ["-0.37", "0.8", "32"]),
         ("L0H2 and M3b: 1,024 of 1e-05.", ["1,024", "1e-05"]),
         ("its '12' [0.89, 0.92]", ["12", "0.89", "0.92"]),
+        ("meta/llama-3 and a/2/b at version 2.5.1: 3-5 of 12/32, -0.5.", ["3", "5", "12", "32", "-0.5"]),
     ],
 )
 def test_numbers_of_a_sentence_become_links_and_names_do_not(text: str, numbers: list[str]) -> None:
@@ -141,6 +143,14 @@ def test_a_command_in_a_sentence_is_set_as_code(written) -> None:
     assert "<code>python run.py geometry=all</code> makes them." in written
     said = report.with_commands("<b> python run.py task=failures traces")
     assert str(said) == "&lt;b&gt; <code>python run.py task=failures</code> traces"
+    for text, code in {
+        "run python run.py suite=file suite.path=a/b model=local.": "python run.py suite=file suite.path=a/b model=local",
+        "(python run.py judge do=grade)": "python run.py judge do=grade",
+        "python run.py shadow follow=x.jsonl shadow.rate=0.1, then look": "python run.py shadow follow=x.jsonl shadow.rate=0.1",
+        "python run.py is the command": None,
+        "python run.py model=<name> x": "python run.py model=&lt;name&gt;",
+    }.items():
+        assert re.findall("<code>(.*?)</code>", str(report.with_commands(text))) == ([] if code is None else [code])
 
 
 def test_verdicts_are_counted_as_in_the_terminal_and_groups_beyond_their_limit_too(run, written) -> None:
