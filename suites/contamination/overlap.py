@@ -249,9 +249,9 @@ def calibrated(duplicates: Sequence[float], others: Sequence[float]) -> Threshol
     def kept(limit: float) -> tuple[int, int]:
         return sum(x >= limit for x in duplicates), sum(x < limit for x in others)
 
-    def youden(limit: float) -> float:
+    def youden(limit: float) -> int:  # J + 1 in whole numbers, times both counts: no last binary digit decides
         hits, passed = kept(limit)
-        return hits / len(duplicates) + passed / len(others) - 1
+        return hits * len(others) + passed * len(duplicates)
 
     best = max(sorted(set(duplicates), reverse=True), key=youden)
     hits, passed = kept(best)
