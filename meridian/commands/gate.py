@@ -27,7 +27,7 @@ def command(context: RunContext) -> int:
     baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
     asked = context.settings["gate"]["metrics"]
     judged = None
-    if isinstance(asked, list) and {gate.GRADED, gate.WINS} & {str(one) for one in asked}:
+    if isinstance(asked, list) and {gate.GRADED, gate.WINS, gate.REFUSAL_J} & {str(one) for one in asked}:
         paths = [Path(str(folder)) for folder in folders.values()]
         level = 1 - 2 * context.settings["gate"]["alpha"]
         judged = for_gate.collect(paths[0], paths[1], context.results / "judging", context.seed, level)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import yaml
 
 import results_io
 from result_types import PairwiseResult
@@ -17,6 +19,8 @@ from suites.statistics import bootstrap
 NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=... b=... suite=..."
 STALE = "the grades are of other answers than the run now has; grade it again: python run.py judge do=grade"
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
+UNGRADED = "more of the baseline's answers than judge.most_invalid have no grade that can be read"
+DEFAULTS = Path(__file__).parents[2] / "configs" / "judge" / "common.yaml"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
 OF_PASSPORT = ("judge not validated", "judge refused")  # beginnings of doubts that are looked up again
 
@@ -53,11 +57,18 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
     graded = [_by_suite(grades.read(folder)) for folder in (baseline, candidate)]
     shared = {suite: _of_both(suite, graded[0][suite], graded[1][suite]) for suite in graded[0] if suite in graded[1]}
     before, after = answers.digests(baseline), answers.digests(candidate)
-    doubts = {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
+    doubts = {suite: UNGRADED for suite in shared if _unreadable(graded[0][suite])}  # the candidate's count as losses
+    doubts |= {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
     for lines, known in zip(graded, (before, after), strict=True):
         doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
     wins = {suite: wins_of(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
     return GateGrades(shared, doubts, wins)
+
+
+def _unreadable(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether more of the baseline's answers than `most_invalid` have no grade that can be read: the rest may not be random."""
+    most = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))["most_invalid"]
+    return sum(line["label"] is None for line in lines) > most * len(lines)
 
 
 def _by_suite(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -84,7 +95,8 @@ def _of_both(
 def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0.9) -> Wins:
     """The win rate of these two runs by a judge that may be deployed; without one, a win rate with its doubt.
 
-    Of several comparisons the one that speaks most against the candidate counts: whoever asks many judges cannot choose.
+    Of several comparisons, in either analysis the one that speaks most against the candidate counts: whoever asks many judges
+    cannot choose.
     """
     paths = sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json"))
     found = [cast(PairwiseResult, results_io.read(path)) for path in paths]
@@ -98,12 +110,15 @@ def wins_of(root: Path, before: str, after: str, seed: int = 0, level: float = 0
         return Wins(None, doubt=NONE)
     of_all = [_of_comparison(root, one, first, seed, level) for one, first in known]
     fit = [one for one in of_all if one.doubt is None]
-    return min(fit, key=_lowest) if fit else of_all[0]
+    if not fit:
+        return of_all[0]
+    lost = [one.with_losses for one in fit if one.with_losses is not None]
+    return Wins(min((one.rate for one in fit), key=_lowest), min(lost, key=_lowest) if lost else None)
 
 
-def _lowest(wins: Wins) -> float:
+def _lowest(rate: Estimate | None) -> float:
     """The lower end of a win rate; of one without an interval, which can pass nothing, less than any."""
-    return -1.0 if wins.rate is None or wins.rate.ci is None else wins.rate.ci.low
+    return -1.0 if rate is None or rate.ci is None else rate.ci.low
 
 
 def _of_comparison(root: Path, document: PairwiseResult, candidate_is_a: bool, seed: int, level: float) -> Wins:

@@ -219,4 +219,4 @@ def test_a_threshold_of_zero_is_refused():
 
 def test_equal_thresholds_are_equal_whatever_their_fractions_round_to():
     """J is 1/6 at both limits: 1/2 + 4/6 - 1 and 1 + 1/6 - 1, which differ in the last binary digit."""
-    assert overlap.calibrated([0.9, 0.5], [0.1, 0.6, 0.7, 0.8, 0.95, 0.96]).value == 0.9
+    assert contamination.calibrated([0.9, 0.5], [0.1, 0.6, 0.7, 0.8, 0.95, 0.96]).value == 0.9

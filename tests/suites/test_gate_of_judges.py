@@ -127,6 +127,22 @@ def test_grades_decide_once_their_judge_is_validated(made):
     assert gate.document(found)["records"][0]["metric_id"] == "R.forbidden.judged_pass_rate"
 
 
+def test_a_baseline_of_which_too_little_was_read_decides_nothing(made):
+    """11 of 200 without a grade are 5.5 %: they leave both analyses, and may be the hard ones."""
+    made.run("a", ("good", 189), ("mumble", 11))
+    made.run("b", ("good", 200))
+    for name in "ab":
+        made.graded(name)
+    made.deploy("correctness")
+    found = made.verdict(gate.GRADED)
+    assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (for_gate.UNGRADED,))
+    made.run("c", ("good", 190), ("mumble", 10))
+    made.graded("c")
+    judged = for_gate.collect(made.folder / "c", made.folder / "b", made.folder / "judging")
+    runs = map(gate.read, (made.folder / "c", made.folder / "b"))
+    assert gate.compare(*runs, {"metrics": [gate.GRADED]}, judged).verdict == "pass"
+
+
 def test_grades_that_the_candidate_lacks_count_as_losses_in_a_second_analysis(made):
     made.run("a", ("good", 200))
     made.run("b", ("good", 188), ("mumble", 12))

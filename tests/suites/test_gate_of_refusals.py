@@ -154,12 +154,17 @@ def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_pat
     def of_comparison(root, one, candidate_is_a, seed, level):
         value, low = rates[one["name"]]
         ci = Interval(low, 2 * value - low, level, "bootstrap")
-        return for_gate.Wins(
-            Estimate(value, "share of pairs", 99, ci=ci), doubt="x" if one["name"] == "unfit" else None
-        )
+        rate = Estimate(value, "share of pairs", 99, ci=ci)
+        lost = replace(rate, value=0.58, ci=replace(ci, low=0.43)) if one["name"] == "high" else None
+        return for_gate.Wins(rate, lost, "x" if one["name"] == "unfit" else None)
 
     monkeypatch.setattr(for_gate, "_of_comparison", of_comparison)
-    assert for_gate.wins_of(tmp_path, "x", "y").rate.value == 0.52
+    found = for_gate.wins_of(tmp_path, "x", "y")
+    assert (found.rate.value, found.with_losses.value, found.doubt) == (
+        0.52,
+        0.58,
+        None,
+    )  # each analysis its own least one
     rates["low"] = rates["unfit"]
     monkeypatch.setattr(for_gate, "_of_comparison", lambda *given: replace(of_comparison(*given), doubt="y"))
     assert for_gate.wins_of(tmp_path, "x", "y").doubt == "y"
