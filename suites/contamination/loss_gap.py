@@ -8,6 +8,7 @@ fresh items, which were written after the model was trained.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,6 +90,8 @@ def read(path: Path) -> list[Reworded]:
         if not all(isinstance(text, str) and text.strip() for text in (item, original, paraphrase, cluster)):
             raise UserError(f"{path}, line {number} has a value that is no text; write item, original and paraphrase")
         found.append(Reworded(item, original, paraphrase, cluster))
+    if not found:
+        raise UserError(f"{path} has no pairs; write one a line, or leave the setting out")
     return found
 
 
@@ -99,11 +102,15 @@ def fits(pair: Reworded) -> bool:
 
 
 def losses(model: ModelUnderTest, texts: Sequence[str]) -> list[float]:
-    """Mean negative log-likelihood per token of each text (nats), given its first word. Needs the capability "logprobs"."""
+    """Mean negative log-likelihood per token of each text (nats), given its first word. Needs the capability "logprobs".
+
+    A word ends at white space of any kind; of a text without any, the first character is given.
+    """
     pairs = []
-    for text in texts:
-        first, _, rest = text.strip().partition(" ")
-        pairs.append((first, f" {rest}"))
+    for text in map(str.strip, texts):
+        first = re.match(r"\S+(?=\s)|.", text, re.DOTALL)
+        end = first.end() if first else 0
+        pairs.append((text[:end], text[end:]))
     return [-one.logprob / one.n_tokens for one in model.loglikelihood(pairs)]
 
 

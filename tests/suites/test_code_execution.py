@@ -355,3 +355,7 @@ def test_the_program_is_the_fenced_block_the_output_or_the_continuation():
     assert program.of_output(head, "def f(a): return a", "f") == "def f(a): return a"
     assert program.of_output(head, "    return a\n", "f") == head + "    return a\n"
     assert program.of_output(head, "```\n    return a\n```", "f") == head + "    return a\n"
+    for later in ("def g(a):\n    return 2\n", "class A:\n    pass\n", 'if __name__ == "__main__":\n    print(f(1))\n'):
+        assert program.of_output(head, f"    return a\n\n\n{later}", "f") == head + "    return a\n\n\n"
+    inner = "    def g():\n        return a\n    return g()\n"
+    assert program.of_output(head, inner, "f") == head + inner

@@ -301,3 +301,47 @@ def test_near_duplicates_are_found_across_chunks(tmp_path, monkeypatch):
     assert not found.embedded and found.pairs[0].cosine is None
     embedded = passages.near_duplicates({"x": item}, tmp_path, lambda texts: [[1.0, 0.0]] * len(texts))
     assert {pair.cosine for pair in embedded.pairs} == {1.0} and len(embedded.pairs) == passages.KEPT
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("the red hill", ("the", " red hill")),
+        ("Question:\nWhat is x?", ("Question:", "\nWhat is x?")),
+        ("one\ttwo  three ", ("one", "\ttwo  three")),
+        ("天地玄黄", ("天", "地玄黄")),
+    ],
+)
+def test_the_first_word_of_a_loss_ends_at_white_space_of_any_kind(text, asked):
+    class Asked:
+        def loglikelihood(self, pairs):
+            assert pairs == [asked]
+            return [Likelihood(-6.0, False, 3)]
+
+    assert loss_gap.losses(Asked(), [text]) == [2.0]
+
+
+def test_a_file_without_pairs_is_refused(tmp_path):
+    (path := tmp_path / "pairs.jsonl").write_text("")
+    with pytest.raises(UserError, match="has no pairs; write one a line, or leave the setting out"):
+        loss_gap.read(path)
+
+
+def test_beyond_both_finds_what_the_hardness_of_pairs_hides_from_beyond_fresh():
+    """Pairs differ by more than what was read, alike for both models: the difference of two models shows it."""
+    read, beyond = 0.3, {"fresh": 0, "both": 0}
+    for seed in range(40):
+        own, fresh = pairs(24, f"item{seed}"), pairs(24, f"fresh{seed}")
+        known = {pair.original for pair in own}
+
+        class Knows(Liking):
+            def loglikelihood(self, asked, known=known):
+                for (first, rest), said in zip(asked, super().loglikelihood(asked), strict=True):
+                    more = read * said.n_tokens * (first + rest in known)
+                    yield Likelihood(said.logprob + more, False, said.n_tokens)
+
+        found = loss_gap.measure(Knows(0.0, seed, 0.3), own, Liking(0.5, seed + 1000, 0.3), fresh, seed)
+        assert found.beyond_both.value == pytest.approx(read, abs=0.35)  # 4 standard errors of .087
+        beyond["fresh"] += found.beyond_fresh.p_value <= 0.05
+        beyond["both"] += found.beyond_both.p_value <= 0.05
+    assert beyond["both"] >= 34 and beyond["fresh"] <= 26, beyond
