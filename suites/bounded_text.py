@@ -1,9 +1,12 @@
-"""Bounded text: reads an untrusted file whole. A pipe or a device, which may never end, is refused, and so is a huge file."""
+"""Bounded text: reads an untrusted file whole, and a line of JSON. A pipe or a device, which may never end, is refused, and so is
+a huge file; so are JSON nested too deep, numbers of thousands of digits, and half a character."""
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
+from typing import Any
 
 from results_io import UserError
 
@@ -28,6 +31,23 @@ def read(path: Path, most: int = MOST_BYTES) -> str:
         return content(path, most).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 text (byte {error.start})") from None
+
+
+def value(line: str) -> Any:
+    """The value of a line of JSON. ValueError if it is none, is nested too deep, or holds half a character (a lone surrogate).
+
+    Half a character is no text: it can neither be written in UTF-8 nor be read by a tokenizer.
+    """
+    try:
+        found = json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    try:
+        if "\\u" in line:  # only an escape can bring one: the file is UTF-8
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("it holds half a character, a lone surrogate such as \\ud800") from None
+    return found
 
 
 def content(path: Path, most: int = MOST_BYTES) -> bytes:

@@ -275,7 +275,13 @@ def compare(
     metrics += tuple(one for one in by_judge if one.metric == WINS)
     if REFUSAL_J in chosen["metrics"]:
         grades = judged or for_gate.GateGrades()
-        metrics += tuple(one for suite in shared for one in _refused(suite, matched[suite], grades, chosen))
+        of_j = tuple(one for suite in shared for one in _refused(suite, matched[suite], grades, chosen))
+        if not of_j:
+            raise UserError(
+                f"gate.metrics has {REFUSAL_J}, and no suite that both runs share judges refusals; run s01_refusals on both, or "
+                "leave it out"
+            )
+        metrics += of_j
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
     return GateVerdict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,12 +120,22 @@ def probed(
 
     pairs = given["paraphrases"] or loss_gap.of_suite(suite)
     fresh = given["fresh"] or ()
-    readable = [pair for pair in pairs if model.reads(pair.original) and model.reads(pair.paraphrase)]
+    readable, new = (
+        [pair for pair in own if model.reads(pair.original) and model.reads(pair.paraphrase)] for own in (pairs, fresh)
+    )
+    if fresh and not new:
+        raise UserError(
+            f"none of the {len(fresh)} fresh pairs is in words that {model.name} reads; write them in its vocabulary, or leave "
+            "contamination.fresh out"
+        )
     if "logprobs" in model.capabilities:
-        gap = loss_gap.measure(model, readable, reference, fresh, seed)
+        gap = loss_gap.measure(model, readable, reference, new, seed)
     else:
         none = missing("not_applicable", "the model gives no log-probabilities", loss_gap.NATS)
         gap = loss_gap.LossGap(none, None, None, None, {})
+    unread = {"the model cannot read it": len(pairs) - len(readable)}
+    if len(readable) < len(pairs):
+        gap = replace(gap, gap=replace(gap.gap, excluded={**gap.gap.excluded, **unread}))
     if suite.canary is None:
         exposure = missing("not_applicable", "the suite has no canary", canary.BITS)
     else:

@@ -85,7 +85,7 @@ def compare(context: RunContext) -> int:
 
 def grade(context: RunContext) -> int:
     """Grade every answer of run a by the rubric; the grades are written beside the run, where the gate reads them."""
-    from suites.judging import grades, summary
+    from suites.judging import grades, results, summary
 
     if _is_demo(context):
         raise UserError("judge=demo judges pairs alone; grade with judge=local or judge=endpoint")
@@ -94,7 +94,7 @@ def grade(context: RunContext) -> int:
     exploratory = doubts(context, judge, [run])
     with record_of(context, judge) as (folder, record, bar):
         found = grades.grade(judge, run, record, bar, context.settings["judge"])
-    path = grades.write(Path(context.settings["a"]), judge, run, found)
+    path = grades.write(Path(context.settings["a"]), judge, run, found, results.SELF in exploratory)
     summary.show_grades(folder.name, run.name, found.rate, found.reasons, exploratory, context.reporter.console)
     context.reporter.say(f"Grades {path}")
     return NOT_ENOUGH if found.reasons or found.rate.value is None else DONE
@@ -111,7 +111,7 @@ def validate(context: RunContext) -> int:
         with record_of(context, judge) as (folder, record, bar):
             settings = context.settings["judge"]
             if run is not None:
-                one = validation.of_grades(judge, given, run, record, bar)
+                one = validation.of_grades(judge, given, run, record, bar, settings, context.seed)
             else:
                 one = validation.of_pairs(judge, given, pool, record, bar, settings, context.seed)
             results.agreement(folder, judge, one, context.seed)

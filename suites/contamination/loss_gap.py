@@ -7,7 +7,6 @@ fresh items, which were written after the model was trained.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,19 +75,22 @@ def of_suite(suite: Suite) -> list[Reworded]:
 
 def read(path: Path) -> list[Reworded]:
     """Pairs from a file of JSON lines {"item", "original", "paraphrase", "cluster" (optional)}. UserError for any other line."""
-    found = []
+    found, seen = [], set()
     text = bounded_text.given(path, "give a file of JSON lines in UTF-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):  # texts may hold U+2028
         try:
-            one = json.loads(line)
+            one = bounded_text.value(line)
             item, original, paraphrase = (one[key] for key in ("item", "original", "paraphrase"))
             cluster = one.get("cluster", item)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
                 f'{path}, line {number} is no pair ({error}); expected {{"item": ..., "original": ..., "paraphrase": ...}}'
             ) from None
         if not all(isinstance(text, str) and text.strip() for text in (item, original, paraphrase, cluster)):
             raise UserError(f"{path}, line {number} has a value that is no text; write item, original and paraphrase")
+        if item in seen:
+            raise UserError(f"{path}, line {number} has the item {item!r} again; give every pair a name of its own")
+        seen.add(item)
         found.append(Reworded(item, original, paraphrase, cluster))
     if not found:
         raise UserError(f"{path} has no pairs; write one a line, or leave the setting out")
@@ -167,7 +169,7 @@ def mean_gap(values: Sequence[float], clusters: Sequence[str] | None = None, see
         reason = f"{len(values)} pairs; at least {FEWEST} are needed"
         return missing("insufficient_data", reason, NATS, len(values))
     tested = sign_flips(values, clusters, seed)
-    spread = bootstrap.mean(values, clusters, seed=seed, unit=NATS)  # none under 20 clusters
+    spread = bootstrap.mean(values, clusters, seed=seed, unit=NATS, shares=False)  # none under 20 clusters
     return replace(tested, unit=NATS, ci=spread.ci, assumptions=(*tested.assumptions, *spread.assumptions))
 
 

@@ -7,7 +7,6 @@ contain the text.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import numpy as np
 import regex
 
 from results_io import UserError
-from suites import normalise
+from suites import bounded_text, normalise
 from suites.estimate import Estimate, Interval, missing
 from suites.modes.embedding import Embedder
 from suites.statistics import proportions
@@ -303,6 +302,8 @@ def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[dict[str, Cor
                     for n, gram in _ending(window, wanted, lengths_by_end):
                         if gram not in present:
                             present[gram] = CorpusPlace(name, record, read - before - n)
+    if not read:
+        raise UserError(f"the corpus {folder} holds no words in {len(readable)} files; give one with texts")
     return present, documents, read, others
 
 
@@ -340,9 +341,9 @@ def records(path: Path, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {number} is not JSON ({error.msg}); expected one record a line") from error
+            record = bounded_text.value(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is not JSON ({error}); expected one record a line") from None
         for text in _texts(record):
             yield number, text
 

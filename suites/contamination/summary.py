@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shown_text import WIDTH, name_lines
-from suites.contamination import passages
+from suites.contamination import overlap, passages
 from suites.contamination.results import NO_RUN, Probed, Searched
 from suites.judging.summary import say, shown, table
 
@@ -41,7 +41,10 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
         if one.scored is None and one.overlap.flagged.value:
             say(console, f"{one.suite.id}: {NO_RUN.format(suite=one.suite.id)}")
     limit = passages.threshold()
-    compared = "" if found[0].near.embedded else "; no embedder compared them"
+    embedded = found[0].near.embedded
+    compared = (
+        f", or cosine of the embedder from {overlap.COSINE:.2f} on" if embedded else "; no embedder compared them"
+    )
     say(console, f"nearly: Jaccard index of 5-token shingles from {limit.value:.2f} on{compared}")
     say(console, "An overlap shows that the text could have been learnt, not that it was")
 

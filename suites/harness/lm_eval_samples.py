@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +38,7 @@ def read(path: Path) -> list[ImportedItem]:
     text = bounded_text.given(Path(path), "give a file that --log_samples wrote")
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):  # outputs may hold U+2028
         try:
-            sample = json.loads(line)
+            sample = bounded_text.value(line)
             imported = _imported(sample)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
             raise UserError(
@@ -118,5 +117,11 @@ def _indices(target: str, choices: tuple[str, ...]) -> list[int]:
     """Indices of the right choices; lm-eval writes an index, a list of indices, or the choice's text."""
     if target.strip() in choices:
         return [choices.index(target.strip())]
-    value = ast.literal_eval(target)
-    return [int(index) for index in (value if isinstance(value, list) else [value])]
+    try:
+        value = ast.literal_eval(target)
+    except (SyntaxError, MemoryError, RecursionError):
+        raise ValueError(f"the target {target[:80]!r} is no index and no choice") from None
+    found = [int(index) for index in (value if isinstance(value, list) else [value])]
+    if any(index < 0 for index in found):
+        raise IndexError(f"the target {target[:80]!r} is below 0")
+    return found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,19 +14,21 @@ from suites.geometry import judge_bias
 from suites.geometry.metric import Metric
 from suites.judging import perturbations
 from suites.judging.answers import AnswerPair
-from suites.judging.judge import Judge
+from suites.judging.judge import Judge, Judgement, JudgeQuestion
 from suites.judging.judgement_record import JudgementRecord
 from suites.judging.pairs import questions
 from suites.statistics import bootstrap, judging
 
+Case = TypeVar("Case")
 NUMBER, ID = judge_bias.NUMBER, judge_bias.NAME
 OVERALL, INJECTION = "all", "injection"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
+NOT_COMPARED = missing("not_applicable", "a judge of single answers compares no texts", "share of pairs")
 
 
 @dataclass(frozen=True)
 class Bias:
-    """`jbs`: JBS by kind of change, over all five kinds, and for "injection", an instruction inside the losing text.
+    """`jbs`: JBS by kind of change, over all kinds, and for "injection", an instruction inside the losing text or the answer.
 
     `own`: how much more often the judge's own text wins by the judge than by people. `found`: the biases ("own" among them) whose
     interval lies above the allowed size.
@@ -37,7 +39,7 @@ class Bias:
     found: tuple[str, ...]
 
 
-def chosen(pairs: Sequence[AnswerPair], cases: int, seed: int) -> list[AnswerPair]:
+def chosen(pairs: Sequence[Case], cases: int, seed: int) -> list[Case]:
     """`cases` random pairs, drawn independently of the judge's verdicts; all pairs if there are no more."""
     if len(pairs) <= cases:
         return list(pairs)
@@ -58,7 +60,26 @@ def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, 
     ]
     changed = judge.ask([one for case in asked for one in case], record, bar)
     again = judge.ask([perturbations.unchanged(pair) for pair in pairs], record, bar)
-    width = len(changes)
+    return _of_flips(list(changes), base, changed, again)
+
+
+def measure_alone(
+    judge: Judge, asked: Sequence[JudgeQuestion], record: JudgementRecord, bar: Progress
+) -> dict[str, Metric]:
+    """`measure` for a judge of single answers: padding, markdown, another wording of the rubric, and an injected instruction."""
+    best = next(label for label in reversed(list(judge.rubric.labels)) if judge.rubric.passed(label))
+    changes = {**perturbations.OF_ANSWERS, INJECTION: lambda one: perturbations.injected_alone(one, best)}
+    base = judge.ask(list(asked), record, bar)
+    changed = judge.ask([change(one) for one in asked for change in changes.values()], record, bar)
+    again = judge.ask([replace(one, repeat=1) for one in asked], record, bar)
+    return _of_flips(list(changes), base, changed, again)
+
+
+def _of_flips(
+    kinds: Sequence[str], base: Sequence[Judgement], changed: Sequence[Judgement], again: Sequence[Judgement]
+) -> dict[str, Metric]:
+    """JBS of each of `kinds`, and of all but the injection. `changed`: for every case of `base` one judgement per kind."""
+    width = len(kinds)
     flips, reruns = [], []
     for k, said in enumerate(base):
         row = changed[k * width : (k + 1) * width]
@@ -66,13 +87,14 @@ def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, 
             continue
         labels = [
             judging.SWAPPED[one.verdict] if kind == "order" else one.verdict
-            for kind, one in zip(changes, row, strict=True)
+            for kind, one in zip(kinds, row, strict=True)
         ]
         flips.append([int(label != said.verdict) for label in labels])
         reruns.append([int(again[k].verdict != said.verdict)])
     table, repeated = np.array(flips).reshape(-1, width), np.array(reruns).reshape(-1, 1)
-    found = {kind: judge_bias.jbs(table[:, [place]], repeated) for place, kind in enumerate(changes)}
-    return {**found, OVERALL: judge_bias.jbs(table[:, : len(perturbations.KINDS)], repeated)}
+    found = {kind: judge_bias.jbs(table[:, [place]], repeated) for place, kind in enumerate(kinds)}
+    whole = [place for place, kind in enumerate(kinds) if kind != INJECTION]
+    return {**found, OVERALL: judge_bias.jbs(table[:, whole], repeated)}
 
 
 def own_texts(

@@ -20,6 +20,7 @@ NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=
 STALE = "the grades are of other answers than the run now has; grade it again: python run.py judge do=grade"
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
 UNGRADED = "more of the baseline's answers than judge.most_invalid have no grade that can be read"
+OWN = "the judge graded its own answers (judge.self=true)"
 DEFAULTS = Path(__file__).parents[2] / "configs" / "judge" / "common.yaml"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
 OF_PASSPORT = ("judge not validated", "judge refused")  # beginnings of doubts that are looked up again
@@ -58,6 +59,7 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
     shared = {suite: _of_both(suite, graded[0][suite], graded[1][suite]) for suite in graded[0] if suite in graded[1]}
     before, after = answers.digests(baseline), answers.digests(candidate)
     doubts = {suite: UNGRADED for suite in shared if _unreadable(graded[0][suite])}  # the candidate's count as losses
+    doubts |= {suite: OWN for suite in shared if any("own" in line for one in graded for line in one[suite])}
     doubts |= {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
     for lines, known in zip(graded, (before, after), strict=True):
         doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}

@@ -54,8 +54,11 @@ def grade(
     return Graded(said, replace(rate, excluded=excluded), tuple(reasons))
 
 
-def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
-    """Write judged.jsonl beside the run, a line per graded answer; earlier lines of the suite by any judge are replaced."""
+def write(folder: Path, judge: Judge, answers: Answers, graded: Graded, own: bool = False) -> Path:
+    """Write judged.jsonl beside the run, a line per graded answer; earlier lines of the suite by any judge are replaced.
+
+    `own`: the judge graded its own answers, so no gate may rest on them.
+    """
     path = Path(folder) / NAME
     kept = [line for line in read(folder) if line["suite_id"] != answers.suite]
     new = [
@@ -69,6 +72,7 @@ def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
             "label": label,
             "passed": judge.rubric.passed(label),
             "answers": answers.sha256,
+            **({"own": True} if own else {}),
         }
         for item, label in graded.labels.items()
     ]
@@ -86,7 +90,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     for number, text in enumerate(given.rstrip("\n").split("\n"), 1):
         try:
             line = json.loads(text)
-            found.append({key: line[key] for key in KEYS})
+            found.append({**{key: line[key] for key in KEYS}, **({"own": True} if line.get("own") else {})})
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is no grade ({error}); grade the run again") from None
     return found

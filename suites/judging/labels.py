@@ -145,8 +145,8 @@ def _place(label: str | None, scale: Sequence[str]) -> float:
 
 def _parsed(line: str, where: str) -> dict[str, Any]:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        data = bounded_text.value(line)
+    except ValueError as error:
         raise UserError(f"{where} is not JSON ({error}); write an object with item, human and rater") from None
     if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in ("item", "human")):
         raise UserError(

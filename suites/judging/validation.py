@@ -23,8 +23,9 @@ NO_MAJORITY = "no majority of raters"
 
 @dataclass(frozen=True)
 class Validation:
-    """`agreement`: with the majority of `people`. `bias` and `found` (verdicts in both orders): for a judge of pairs. `cases`:
-    number of pairs on which biases must be measured. `deploy`: whether there are no `reasons` against it."""
+    """`agreement`: with the majority of `people`. `found`: verdicts in both orders, for a judge of pairs. `cases`: number of
+    pairs or answers on which biases must be measured. `unread`: labelled ones whose verdict could not be read, of `asked`;
+    `most`: the largest share of them. `deploy`: whether there are no `reasons` against it."""
 
     agreement: JudgeAgreement
     people: People
@@ -33,15 +34,23 @@ class Validation:
     excluded: Mapping[str, int]
     labels_sha256: str
     cases: int = 0
+    unread: int = 0
+    asked: int = 0
+    most: float = 1.0
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """The reasons against deploying the judge."""
         found = [] if self.agreement.deploy else [self.agreement.reason]
+        if self.unread > self.most * self.asked:
+            found.append(
+                f"{self.unread} of {self.asked} labelled verdicts could not be read, more than {self.most:.0%}"
+            )
         if self.bias is not None:
             found += [f"biased: {kind}" for kind in self.bias.found]
             if (measured := self.bias.jbs[bias.OVERALL].estimate.n) < self.cases:
-                found.append(f"biases were looked for on {measured} pairs of {self.cases}")
+                of = "answers" if self.found is None else "pairs"
+                found.append(f"biases were looked for on {measured} {of} of {self.cases}")
         return tuple(found)
 
     @property
@@ -86,11 +95,23 @@ def of_pairs(
         {reason: count for reason, count in excluded.items() if count},
         given.sha256,
         settings["bias"]["cases"],
+        *_unread(said, settings),
     )
 
 
-def of_grades(judge: Judge, given: Labels, answers: Answers, record: JudgementRecord, bar: Progress) -> Validation:
-    """Validate a judge of single answers against labels on the same scale. UserError for a labelled item without an answer."""
+def of_grades(
+    judge: Judge,
+    given: Labels,
+    answers: Answers,
+    record: JudgementRecord,
+    bar: Progress,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> Validation:
+    """Validate a judge of single answers against labels on the same scale, and look for biases on some of the answers.
+
+    UserError for a labelled item without an answer.
+    """
     if absent := [item for item in given.by_item if item not in answers.texts]:
         raise UserError(
             f"the labelled item {absent[0]} has no answer in the run of {answers.name}; label items that it answered"
@@ -100,18 +121,30 @@ def of_grades(judge: Judge, given: Labels, answers: Answers, record: JudgementRe
     lost = len(given.by_item) - len(people)
     agreement = _agreement(said, people, list(judge.rubric.labels))
     found = labels.agreement(given, list(judge.rubric.labels))
-    return Validation(agreement, found, None, None, {NO_MAJORITY: lost} if lost else {}, given.sha256)
+    cases = settings["bias"]["cases"]
+    chosen = bias.chosen(questions(answers, list(given.by_item)), cases, seed)
+    biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), bias.NOT_COMPARED, settings["bias"])
+    excluded = {NO_MAJORITY: lost} if lost else {}
+    return Validation(agreement, found, biases, None, excluded, given.sha256, cases, *_unread(said, settings))
+
+
+def _unread(said: Mapping[str, str | None], settings: Mapping[str, Any]) -> tuple[int, int, float]:
+    return sum(one is None for one in said.values()), len(said), settings["most_invalid"]
+
+
+def questions(answers: Answers, items: Sequence[str]) -> list[JudgeQuestion]:
+    """The question of every item: its text, and the run's answer alone."""
+    return [
+        JudgeQuestion(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
+        for item in items
+    ]
 
 
 def grades(
     judge: Judge, answers: Answers, items: Sequence[str], record: JudgementRecord, bar: Progress
 ) -> dict[str, str | None]:
     """The label of every answer; None if it was unreadable. An item whose call failed is left out."""
-    asked = [
-        JudgeQuestion(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
-        for item in items
-    ]
-    found = judge.ask(asked, record, bar)
+    found = judge.ask(questions(answers, items), record, bar)
     return {item: one.verdict for item, one in zip(items, found, strict=True) if one.error is None}
 
 

@@ -149,7 +149,8 @@ def paired_excess(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str], w
     """Rate of the cases minus rate of the controls over `pairs` [pair] (control, case), which may share `clusters` [pair].
 
     Independent pairs: Tango's score interval and the exact McNemar p. Otherwise: percentile interval over whole clusters (none
-    under 20) and p by sign flips of whole clusters. Insufficient without a pair. `what` names what is counted.
+    under 20) and p by sign flips of whole clusters; if no cluster changes, Tango's interval of as many pairs.
+    Insufficient without a pair. `what` names what is counted.
     """
     if not pairs:
         return missing("insufficient_data", f"no {what} beside their controls", "share")
@@ -157,7 +158,9 @@ def paired_excess(pairs: Sequence[tuple[bool, bool]], clusters: Sequence[str], w
         first, second = ({str(place): pair[side] for place, pair in enumerate(pairs)} for side in (0, 1))
         return paired.difference(paired.cells(first, second))
     changes = [int(case) - int(control) for control, case in pairs]
-    found = bootstrap.mean(changes, clusters, seed=0)
+    found = bootstrap.mean(changes, clusters, seed=0, shares=False)
+    if found.value is not None and not any(changes):
+        found = replace(found, ci=paired.score_interval(paired.Cells(0, 0, 0, len(set(clusters)))))
     if found.value is None:
         found = Estimate(sum(changes) / len(changes), "share", len(set(clusters)), detail={"note": found.reason})
     p = paired.cluster_p(changes, clusters)

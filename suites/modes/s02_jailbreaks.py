@@ -9,7 +9,6 @@ on a local model (`suites.suffix`) is judged in a suite of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import results_io
@@ -168,11 +167,11 @@ def _target_losses(loss: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[st
 
 
 def _mean_loss(values: Sequence[float]) -> Estimate:
-    """The mean, with the bootstrap's interval. Too few codewords have none, and equal losses neither: theirs is one of shares."""
-    found = bootstrap.mean(values, seed=SEED, unit="nats per token")
+    """The mean, with the bootstrap's interval. Too few codewords have none, and equal losses neither."""
+    found = bootstrap.mean(values, seed=SEED, unit="nats per token", shares=False)
     if found.value is None:
         return Estimate(sum(values) / len(values), found.unit, len(values), detail={"note": found.reason})
-    return replace(found, ci=None) if found.ci is not None and found.ci.method == bootstrap.WILSON else found
+    return found
 
 
 def _trend(attacks: Sequence[Case], known: Mapping[str, Mapping[str, Any]], doses: Sequence[int]) -> Estimate:

@@ -6,7 +6,6 @@ A line is a JSON object: `id` (a text, unique in the file), `prompt` (the last m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,8 +61,8 @@ def read(path: Path) -> list[Logged]:
 
 def _request(line: str, where: str) -> Logged:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        data = bounded_text.value(line)
+    except ValueError as error:
         raise UserError(f"{where} is not JSON ({error}); write one request a line") from None
     if not isinstance(data, dict) or not set(data) <= set(KEYS):
         unknown = sorted(set(data) - set(KEYS)) if isinstance(data, dict) else [type(data).__name__]
@@ -108,4 +107,7 @@ def _time(given: Any, where: str) -> datetime:
         raise UserError(f"{where}: time is {given!r}; expected one such as 2026-05-04T10:00:00Z") from None
     if time.tzinfo is None:
         raise UserError(f"{where}: time {given} has no zone; write it as 2026-05-04T10:00:00Z")
-    return time.astimezone(UTC)
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise UserError(f"{where}: time {given} is before or after all that a clock shows; correct it") from None

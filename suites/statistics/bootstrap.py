@@ -24,12 +24,14 @@ def mean(
     resamples: int = RESAMPLES,
     level: float = 0.95,
     unit: str = "share",
+    shares: bool = True,
 ) -> Estimate:
     """Mean of `values` [sample] with the percentile interval over resampled `clusters` [sample] (default: each its own).
 
     Insufficient under 20 clusters. If every cluster has the same mean, the bootstrap has no spread ([1, 1] at 20 of 20). The
-    interval is then Wilson's with one trial per cluster if that mean is in [0, 1], and None otherwise. UserError for under 1000
-    resamples, values that are not finite, and labels that are not one per value. Source: Efron & Tibshirani 1993.
+    interval is then Wilson's with one trial per cluster, for `shares` with a mean in [0, 1]; of anything else, such as a
+    difference, there is none. UserError for under 1000 resamples, values that are not finite, and labels that are not one per
+    value. Source: Efron & Tibshirani 1993.
     """
     if resamples < FEWEST_RESAMPLES:
         raise UserError(
@@ -44,7 +46,8 @@ def mean(
     means = sums / sizes
     detail = {"samples": int(total), "clusters": n_clusters}
     if np.ptp(means) <= 1e-12 * np.abs(means).max():
-        low_high = wilson_interval(estimate * n_clusters, n_clusters, level) if 0 <= estimate <= 1 else None
+        whole = shares and 0 <= estimate <= 1
+        low_high = wilson_interval(estimate * n_clusters, n_clusters, level) if whole else None
         interval = low_high and Interval(*low_high, level, WILSON)
         return Estimate(estimate, unit, n_clusters, ci=interval, detail=detail)
     draws = bootstrap_ratios(bootstrap_counts(n_clusters, resamples, seed=seed), sums, sizes)

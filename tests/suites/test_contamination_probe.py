@@ -156,7 +156,9 @@ def test_originals_that_were_read_stand_out_beyond_a_reference_and_beyond_fresh_
     assert found.beyond_both.value == pytest.approx(5 / 8, abs=0.05) and found.beyond_both.p_value < 0.001
     low, high = found.beyond_fresh.ci.low, found.beyond_fresh.ci.high
     assert 0.5 < low < found.beyond_fresh.value < high < 0.75
-    assert found.descriptive is None and found.gap.ci.low < found.gap.value < found.gap.ci.high
+    assert found.descriptive is None and found.gap.ci is None  # all gaps are alike, and nats are no share
+    varied = loss_gap.mean_gap([0.5 + 0.01 * k for k in range(24)])
+    assert varied.ci.low == pytest.approx(0.615 - 1.96 * 0.01 * math.sqrt((24**2 - 1) / 12 / 24), abs=0.003)
     alone = loss_gap.measure(model, own)
     assert alone.descriptive == loss_gap.ALONE and alone.beyond_reference is alone.beyond_both is None
 

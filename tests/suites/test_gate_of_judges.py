@@ -73,11 +73,11 @@ def made(tmp_path):
             say=lambda line: None,
         )
 
-    def graded(name, by="correctness", model="reader"):
+    def graded(name, by="correctness", model="reader", own=False):
         one, told = opened(by, model), answers.of_run(tmp_path / name, ASKED)
         with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
             found = grades.grade(one, told, kept, Bar(), SETTINGS)
-        grades.write(tmp_path / name, one, told, found)
+        grades.write(tmp_path / name, one, told, found, own)
         return found
 
     def compared():
@@ -141,6 +141,16 @@ def test_a_baseline_of_which_too_little_was_read_decides_nothing(made):
     judged = for_gate.collect(made.folder / "c", made.folder / "b", made.folder / "judging")
     runs = map(gate.read, (made.folder / "c", made.folder / "b"))
     assert gate.compare(*runs, {"metrics": [gate.GRADED]}, judged).verdict == "pass"
+
+
+def test_a_judge_of_its_own_answers_decides_nothing(made):
+    made.run("a", ("good", 180), ("bad", 20))
+    made.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        made.graded(name, own=name == "b")
+    made.deploy("correctness")
+    found = made.verdict(gate.GRADED)
+    assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (for_gate.OWN,))
 
 
 def test_grades_that_the_candidate_lacks_count_as_losses_in_a_second_analysis(made):

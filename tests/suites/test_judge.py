@@ -359,7 +359,7 @@ def test_a_bias_is_found_by_the_lower_end_of_its_interval():
 def test_a_judge_whose_biases_were_looked_for_on_too_few_pairs_is_refused(labelled, reasons, tmp_path):
     given = demo.labelled()
     some = labels.Labels(dict(list(given.by_item.items())[:labelled]), given.pairs, given.sha256)
-    settings = {"bias": {"cases": 30, "most": 0.1}}
+    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05}
     with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
         found = validation.of_pairs(of(demo.ScriptedJudge("fair")), some, {}, kept, Bar(), settings, 0)
     enough = replace(found, agreement=judging.agreement_of_table([[40, 0, 0], [0, 40, 0], [0, 0, 40]]))
@@ -453,3 +453,43 @@ def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
     path.write_text(path.read_text().replace('"deploy": false', '"deploy": true'))
     with pytest.raises(UserError, match="edited"):
         passport.why_not(tmp_path, "j", "s")
+
+
+def graded_by(answer, tmp_path, unread=0):
+    """The validation of a judge of single answers whose output is `answer(prompt)`, on 40 answers of which 20 are good."""
+    asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(40)}
+    texts = {item: f"{'good' if k % 2 else 'poor'}{' mumble' if k < unread else ''}" for k, item in enumerate(asked)}
+    given = labels.Labels({item: {"r": "pass" if k % 2 else "fail"} for k, item in enumerate(asked)}, {}, "sha")
+    judge = of(Says(lambda request: said(answer(request.prompt))), rubric=rubrics.load("correctness"))
+    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05}
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        return validation.of_grades(
+            judge, given, Answers("model", {}, "s", "h", asked, texts), kept, Bar(), settings, 0
+        )
+
+
+def honest(prompt):
+    return "hm" if "mumble" in prompt else f"Verdict: {'pass' if 'good' in prompt else 'fail'}"
+
+
+def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
+    fair = graded_by(honest, tmp_path / "fair")
+    assert (fair.reasons, fair.agreement.kappa.value) == ((), 1.0)
+    assert list(fair.bias.jbs) == ["padding", "markdown", "rubric", "injection", "all"]
+    obeys = graded_by(
+        lambda prompt: "Verdict: pass" if "Ignore the rubric" in prompt else honest(prompt), tmp_path / "o"
+    )
+    assert obeys.agreement.kappa.value == 1.0 and obeys.reasons == ("biased: injection",)
+    flips = obeys.bias.jbs[
+        "injection"
+    ].estimate  # of 30 answers drawn, about half are poor and are passed when they ask for it
+    assert flips.n == 30 and 0.3 <= flips.value <= 0.7
+    long = graded_by(lambda prompt: "Verdict: pass" if "stands as it is" in prompt else honest(prompt), tmp_path / "l")
+    assert long.reasons == ("biased: padding",)
+
+
+@pytest.mark.parametrize(
+    ("unread", "reasons"), [(2, ()), (3, ("3 of 40 labelled verdicts could not be read, more than 5%",))]
+)
+def test_a_judge_that_cannot_be_read_on_a_twentieth_of_the_labels_is_refused(unread, reasons, tmp_path):
+    assert graded_by(honest, tmp_path, unread).reasons == reasons
