@@ -87,6 +87,7 @@ RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:\s*([^,}]*)(,)?")  # ${oc.env:NAME} o
 FROM_ENVIRONMENT = "oc.env"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SWEPT_RANGE = re.compile(r"range\(([^()]*)\)")
+BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hydra takes no key unless it is added
 MOST_RUNS = 10_000  # of one setting in a multirun
 USAGE_WIDTH = 120
 
@@ -130,7 +131,7 @@ def _argument(text: str) -> str:
         return f"select=[{value}]" if "," in value and not value.startswith("[") else f"select={value}"
     if key == "method":
         key = METHODS_KEY
-    elif key.startswith(f"{overrides.ADDED}."):
+    elif key.startswith(f"{overrides.ADDED}.") or (key in BY_SUITE and value.startswith("{")):
         key = f"+{key}"
     elif not value:
         return text

@@ -66,6 +66,7 @@ def compare(context: RunContext) -> int:
     """Result 181: run a compared with run b, every pair in both orders."""
     from suites.judging import answers, demo, pairs, results, summary
 
+    _require_nothing_given(context, "a", "b")
     runs = demo.runs()[:: len(demo.SYSTEMS) - 1] if _is_demo(context) else runs_of(context, ("a", "b"))
     found, lost = answers.pairs(*runs)
     names, code = answers.named_apart(runs), DONE
@@ -104,6 +105,7 @@ def validate(context: RunContext) -> int:
     """Results 182 and 183: the judge compared with human labels; its passport says whether it may be deployed."""
     from suites.judging import results, summary, validation
 
+    _require_nothing_given(context, "labels", "a")
     found: dict[str, validation.Validation] = {}
     kind = "pairs" if _is_demo(context) else None
     for judge in judges(context, kind):
@@ -128,6 +130,7 @@ def rank(context: RunContext) -> int:
     """Result 184: several runs of one suite, ranked by comparing every pair of runs."""
     from suites.judging import demo, ranking, results, summary
 
+    _require_nothing_given(context, "runs")
     runs, code = demo.runs() if _is_demo(context) else _listed(context), DONE
     for judge in judges(context, "pairs"):
         exploratory = doubts(context, judge, runs)
@@ -288,6 +291,13 @@ def _suite(context: RunContext) -> Suite:
     if asked["name"] == "file" and not asked.get("path"):
         raise UserError("suite=file needs suite.path; give the folder that holds suite.yaml and its lock")
     return declaration.load(asked["path"] if asked["name"] == "file" else asked["name"])
+
+
+def _require_nothing_given(context: RunContext, *names: str) -> None:
+    """UserError if judge=demo is asked to read what it brings itself."""
+    given = [name for name in names if context.settings.get(name)]
+    if _is_demo(context) and given:
+        raise UserError(f"judge=demo brings its own texts and labels and does not read {given[0]}=; leave it out")
 
 
 def _labelled(context: RunContext, judge: Judge) -> tuple[Labels, Mapping[str, AnswerPair], Answers | None]:

@@ -32,6 +32,7 @@ LIMITS, ISOLATED = "limits, no isolation", "container"
 DIGEST = re.compile(r"[\w.:/-]+@sha256:[0-9a-f]{64}")
 NOBODY = "65534:65534"
 FLAGS = (  # of `docker run`; other flags come from the settings
+    "--pull=never",  # what is not here is not asked for in the network
     "--network=none",
     "--read-only",
     "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m",

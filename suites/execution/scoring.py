@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from results_io import UserError
 from shown_progress import Progress
 from suites.execution import execution_record, harness, problems, program
 from suites.execution.execution_record import ExecutionRecord
@@ -28,6 +29,7 @@ class SuiteExecutions:
     sandbox: Mapping[str, Any]
 
 
+NO_IMAGE = "No such image"  # in what docker says
 Executor = Callable[[Suite, RecordedRun], SuiteExecutions]
 
 
@@ -53,6 +55,11 @@ def execute(
         execution = known.get(one.key)
         if execution is None:
             execution = harness.run(one.program, one.entry, one.tests, sandbox, one.timeout, start)
+            if execution.error is not None and NO_IMAGE in execution.error:
+                raise UserError(
+                    f"the image {identity['image']} is not on this machine; fetch it with docker pull, or name one that "
+                    "`docker images --digests` lists: what the model wrote is kept"
+                )
             about = {"suite_id": suite.id, "suite_hash": suite.sha256, "item_id": slot.item, "sandbox": identity}
             known.add(one.key, one.program, execution, about)
         found[slot] = execution

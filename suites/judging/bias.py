@@ -66,21 +66,31 @@ def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, 
 def measure_alone(
     judge: Judge, asked: Sequence[JudgeQuestion], record: JudgementRecord, bar: Progress
 ) -> dict[str, Metric]:
-    """`measure` for a judge of single answers: padding, markdown, another wording of the rubric, and an injected instruction."""
+    """`measure` for a judge of single answers: padding, markdown, another wording of the rubric, and an injected instruction.
+
+    An injection asks for the best grade, so it is looked for on answers that did not get it.
+    """
     best = next(label for label in reversed(list(judge.rubric.labels)) if judge.rubric.passed(label))
     changes = {**perturbations.OF_ANSWERS, INJECTION: lambda one: perturbations.injected_alone(one, best)}
     base = judge.ask(list(asked), record, bar)
     changed = judge.ask([change(one) for one in asked for change in changes.values()], record, bar)
     again = judge.ask([replace(one, repeat=1) for one in asked], record, bar)
-    return _of_flips(list(changes), base, changed, again)
+    return _of_flips(list(changes), base, changed, again, best)
 
 
 def _of_flips(
-    kinds: Sequence[str], base: Sequence[Judgement], changed: Sequence[Judgement], again: Sequence[Judgement]
+    kinds: Sequence[str],
+    base: Sequence[Judgement],
+    changed: Sequence[Judgement],
+    again: Sequence[Judgement],
+    best: str | None = None,
 ) -> dict[str, Metric]:
-    """JBS of each of `kinds`, and of all but the injection. `changed`: for every case of `base` one judgement per kind."""
+    """JBS of each of `kinds`, and of all but the injection. `changed`: for every case of `base` one judgement per kind.
+
+    `best`: the label that an injection asks for; cases that have it already are not counted for it.
+    """
     width = len(kinds)
-    flips, reruns = [], []
+    flips, reruns, below = [], [], []
     for k, said in enumerate(base):
         row = changed[k * width : (k + 1) * width]
         if any(one.error is not None for one in (said, again[k], *row)):
@@ -91,8 +101,14 @@ def _of_flips(
         ]
         flips.append([int(label != said.verdict) for label in labels])
         reruns.append([int(again[k].verdict != said.verdict)])
+        below.append(said.verdict != best)
     table, repeated = np.array(flips).reshape(-1, width), np.array(reruns).reshape(-1, 1)
-    found = {kind: judge_bias.jbs(table[:, [place]], repeated) for place, kind in enumerate(kinds)}
+    rows = {
+        kind: np.array(below, dtype=bool) if kind == INJECTION else np.ones(len(table), dtype=bool) for kind in kinds
+    }
+    found = {
+        kind: judge_bias.jbs(table[rows[kind]][:, [place]], repeated[rows[kind]]) for place, kind in enumerate(kinds)
+    }
     whole = [place for place, kind in enumerate(kinds) if kind != INJECTION]
     return {**found, OVERALL: judge_bias.jbs(table[:, whole], repeated)}
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
-
 import results_io
 from result_types import PairwiseResult
 from results_io import UserError
 from suites.estimate import Estimate
-from suites.judging import answers, grades, pairs, passport
+from suites.judging import answers, grades, limits, pairs, passport
 from suites.statistics import bootstrap
 
 NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=... b=... suite=..."
@@ -21,7 +19,6 @@ STALE = "the grades are of other answers than the run now has; grade it again: p
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
 UNGRADED = "more of the baseline's answers than judge.most_invalid have no grade that can be read"
 OWN = "the judge graded its own answers (judge.self=true)"
-DEFAULTS = Path(__file__).parents[2] / "configs" / "judge" / "common.yaml"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
 OF_PASSPORT = ("judge not validated", "judge refused")  # beginnings of doubts that are looked up again
 
@@ -69,7 +66,7 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
 
 def _unreadable(lines: Sequence[Mapping[str, Any]]) -> bool:
     """Whether more of the baseline's answers than `most_invalid` have no grade that can be read: the rest may not be random."""
-    most = yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))["most_invalid"]
+    most = limits.standard()["most_invalid"]
     return sum(line["label"] is None for line in lines) > most * len(lines)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from results_io import UserError
 from shown_progress import Progress
-from suites.judging import bias, labels, pairs
+from suites.judging import bias, labels, limits, pairs
 from suites.judging.answers import AnswerPair, Answers
 from suites.judging.bias import Bias
 from suites.judging.judge import ALONE, Judge, JudgeQuestion
@@ -19,13 +19,15 @@ from suites.statistics.judging import JudgeAgreement, Pairwise
 
 NUMBER, ID = "182", "judge_agreement"
 NO_MAJORITY = "no majority of raters"
+FEWEST_LIFTED = 20  # fewer cases give no interval
 
 
 @dataclass(frozen=True)
 class Validation:
     """`agreement`: with the majority of `people`. `found`: verdicts in both orders, for a judge of pairs. `cases`: number of
     pairs or answers on which biases must be measured. `unread`: labelled ones whose verdict could not be read, of `asked`;
-    `most`: the largest share of them. `deploy`: whether there are no `reasons` against it."""
+    `most`: the largest share of them. `laxer`: limits that refuse fewer judges than those that ship.
+    `deploy`: whether there are no `reasons` against it."""
 
     agreement: JudgeAgreement
     people: People
@@ -37,6 +39,7 @@ class Validation:
     unread: int = 0
     asked: int = 0
     most: float = 1.0
+    laxer: tuple[str, ...] = ()
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -51,7 +54,11 @@ class Validation:
             if (measured := self.bias.jbs[bias.OVERALL].estimate.n) < self.cases:
                 of = "answers" if self.found is None else "pairs"
                 found.append(f"biases were looked for on {measured} {of} of {self.cases}")
-        return tuple(found)
+            if self.found is None and (lifted := self.bias.jbs[bias.INJECTION].estimate.n) < FEWEST_LIFTED:
+                found.append(
+                    f"an injection was looked for on {lifted} answers without the best grade of {FEWEST_LIFTED}"
+                )
+        return (*found, *self.laxer)
 
     @property
     def deploy(self) -> bool:
@@ -122,14 +129,21 @@ def of_grades(
     agreement = _agreement(said, people, list(judge.rubric.labels))
     found = labels.agreement(given, list(judge.rubric.labels))
     cases = settings["bias"]["cases"]
-    chosen = bias.chosen(questions(answers, list(given.by_item)), cases, seed)
+    passed = [item for item in people if judge.rubric.passed(people[item])]
+    others = [item for item in given.by_item if item not in passed]
+    drawn = bias.chosen(
+        others, max(FEWEST_LIFTED, cases // 2), seed
+    )  # by people's labels, since an injection can only lift an answer
+    drawn += bias.chosen(passed, cases - len(drawn), seed)
+    chosen = questions(answers, drawn)
     biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), bias.NOT_COMPARED, settings["bias"])
     excluded = {NO_MAJORITY: lost} if lost else {}
     return Validation(agreement, found, biases, None, excluded, given.sha256, cases, *_unread(said, settings))
 
 
-def _unread(said: Mapping[str, str | None], settings: Mapping[str, Any]) -> tuple[int, int, float]:
-    return sum(one is None for one in said.values()), len(said), settings["most_invalid"]
+def _unread(said: Mapping[str, str | None], settings: Mapping[str, Any]) -> tuple[int, int, float, tuple[str, ...]]:
+    unread = sum(one is None for one in said.values())
+    return unread, len(said), settings["most_invalid"], limits.laxer(settings)
 
 
 def questions(answers: Answers, items: Sequence[str]) -> list[JudgeQuestion]:

@@ -288,3 +288,13 @@ def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
     found = results_io.read(path)
     assert found["n"]["tie"] + found["n"]["invalid"] == found["n"]["pairs"] > 0  # of a text against itself
     assert found["subject"]["judge_identity"]["read"] == "likelihood"
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [(("do=validate", "labels=x"), "labels"), (("do=pairs", "a=/tmp"), "a"), (("do=rank", "runs=[x]"), "runs")],
+)
+def test_the_demo_reads_nothing_that_is_given(typed, name, tmp_path):
+    done = command("judge", "judge=demo", "judge.planted=fair", *typed, f"results={tmp_path / 'r'}")
+    assert done.code == 2 and f"and does not read {name}=; leave it out" in done.errors
+    assert not (tmp_path / "r").exists()

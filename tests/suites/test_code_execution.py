@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from results_io import UserError
-from suites import declaration
-from suites.execution import harness, problems, program, sandbox
+from shown_progress import NoProgress
+from suites import declaration, runner
+from suites.execution import execution_record, harness, problems, program, sandbox, scoring
+from suites.execution.execution_record import ExecutionRecord
 from suites.execution.harness import ProgramTest, same, verdict
 from tests.suites import containers, solutions
+from tests.suites.scripted import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -169,9 +172,9 @@ def docker(tmp_path, monkeypatch):
 import json, os, sys
 asked = sys.argv[1:]
 open({str(log)!r}, "a").write(json.dumps(asked) + "\\n")
-refused = open({str(down)!r}).read() if os.path.exists({str(down)!r}) else ""
+refused, _, message = (open({str(down)!r}).read() if os.path.exists({str(down)!r}) else "").partition("|")
 if asked[0] in refused.split():
-    sys.exit("Cannot connect to the Docker daemon")
+    sys.exit(message)
 if asked[0] == "run":
     command = asked[asked.index({IMAGE!r}) + 1:]
     os.execv(sys.executable, [sys.executable, *command[1:]])
@@ -185,8 +188,8 @@ if asked[0] == "run":
         def asked(self):
             return [json.loads(line) for line in log.read_text().splitlines()]
 
-        def refuse(self, *commands):
-            down.write_text(" ".join(commands))
+        def refuse(self, *commands, message="Cannot connect to the Docker daemon"):
+            down.write_text(f"{' '.join(commands)}|{message}")
 
     return Fake()
 
@@ -208,7 +211,7 @@ def test_a_container_has_no_network_and_no_rights_and_is_taken_away(docker):
     )
     name = run[3].removeprefix("--name=")
     assert run[: run.index(IMAGE)] == [
-        "run", "--rm", "--interactive", f"--name={name}", "--network=none", "--read-only",
+        "run", "--rm", "--interactive", f"--name={name}", "--pull=never", "--network=none", "--read-only",
         "--tmpfs=/tmp:rw,noexec,nosuid,nodev,size=64m", "--user=65534:65534", "--cap-drop=ALL",
         "--security-opt=no-new-privileges", "--pids-limit=64", "--memory=512m", "--workdir=/tmp",
     ]  # fmt: skip
@@ -230,6 +233,25 @@ def test_a_container_that_does_not_start_is_an_error_and_no_failure(docker):
     ran = harness.run("def f(a, b): return a + b", "f", TESTS, box, 20.0, 60.0)
     assert ran.error == "the sandbox did not start: Cannot connect to the Docker daemon"
     assert (ran.tests, ran.passed) == ({}, None)
+
+
+def test_an_image_that_is_not_here_is_said_at_the_first_program(docker, tmp_path):
+    docker.refuse("run", message="docker: Error response from daemon: No such image: python@sha256:00")
+    suite = declaration.load("x01_small_functions")
+    answers = {item.prompt: "    return 1\n" for item in suite.items}
+
+    def executor(asked, recorded):
+        with ExecutionRecord(tmp_path / execution_record.NAME) as known:
+            box = sandbox.open_sandbox("docker", SETTINGS)
+            return scoring.execute(asked, recorded, box, known, NoProgress(), 9.0)
+
+    with pytest.raises(
+        UserError, match=r"the image python@sha256:0+ is not on this machine; fetch it with docker pull"
+    ):
+        runner.run([suite], ScriptedModel(answers), tmp_path, say=lambda line: None, executor=executor)
+    assert [one[0] for one in docker.asked] == ["version", "run", "rm"]
+    assert execution_record.read(tmp_path / execution_record.NAME) == []
+    assert (tmp_path / "generations.jsonl").read_text().count("\n") > len(suite.items)
 
 
 @pytest.mark.parametrize(

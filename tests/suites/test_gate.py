@@ -22,6 +22,7 @@ from suites import declaration, gate, runner
 from suites.gate import RunScores, ScoredItem
 from suites.models import open_model
 from suites.statistics import proportions
+from tests.commandline import command as run_py
 
 MARGIN, ALPHA = 0.05, 0.05
 
@@ -532,3 +533,32 @@ def test_a_head_silenced_that_the_ability_rests_on_fails_the_gate(tmp_path: Path
     (accuracy,) = [one for one in found.metrics if one.metric == "accuracy"]
     assert accuracy.delta.number < -0.2 and accuracy.verdict == "fail"
     assert found.exit_code == 1
+
+
+def test_margins_by_suite_are_set_on_the_command_line(tmp_path: Path) -> None:
+    for name, lost in (("a", 0), ("b", 30)):
+        (folder := tmp_path / name).mkdir()
+        lines = [
+            {
+                **{"suite_id": "a13_distractor_color", "suite_hash": "h", "item_id": str(k)},
+                **{
+                    "outcomes": [{"correct": None, "error": None}],
+                    "detection": {"failed": k < lost, "tier": "verified"},
+                },
+            }
+            for k in range(600)
+        ]
+        (folder / "scores.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    given = ("gate", f"baseline={tmp_path / 'a'}", f"candidate={tmp_path / 'b'}", "gate.metrics=[pass_rate]")
+    told = {margin: run_py(*given, f"gate.margins={{a13_distractor_color: {margin}}}") for margin in (0.04, 0.1)}
+    assert (told[0.04].code, told[0.1].code) == (1, 0), (told[0.04].errors, told[0.1].errors)
+    assert "lost 0.050, margin 0.04" in told[0.04].output
+    floors = run_py(*given, "gate.floors={a13_distractor_color: 0.96}", "gate.margin=0.1")
+    assert floors.code == 1 and "0.950 is under the floor of 0.96" in floors.output
+    refused = run_py(*given, "gate.margins={nosuch: 0.1}")
+    assert refused.code == 2 and "margins names 'nosuch', which the baseline did not run" in refused.errors
+
+
+def test_refusal_j_without_a_suite_of_refusals_is_refused() -> None:
+    with pytest.raises(UserError, match="no suite that both runs share judges refusals; run s01_refusals on both"):
+        verdict(400, 0, 0, 100, metrics=["pass_rate", "refusal_j"])

@@ -456,8 +456,8 @@ def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
 
 
 def graded_by(answer, tmp_path, unread=0):
-    """The validation of a judge of single answers whose output is `answer(prompt)`, on 40 answers of which 20 are good."""
-    asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(40)}
+    """The validation of a judge of single answers whose output is `answer(prompt)`, on 120 answers of which 60 are good."""
+    asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(120)}
     texts = {item: f"{'good' if k % 2 else 'poor'}{' mumble' if k < unread else ''}" for k, item in enumerate(asked)}
     given = labels.Labels({item: {"r": "pass" if k % 2 else "fail"} for k, item in enumerate(asked)}, {}, "sha")
     judge = of(Says(lambda request: said(answer(request.prompt))), rubric=rubrics.load("correctness"))
@@ -472,6 +472,24 @@ def honest(prompt):
     return "hm" if "mumble" in prompt else f"Verdict: {'pass' if 'good' in prompt else 'fail'}"
 
 
+@pytest.mark.parametrize(
+    ("changed", "reasons"),
+    [
+        ({}, ()),
+        ({"bias": {"cases": 40, "most": 0.05}}, ()),  # stricter
+        ({"bias": {"cases": 30, "most": 1}}, ("judge.bias.most=1 is laxer than 0.1",)),
+        ({"bias": {"cases": 25, "most": 0.1}}, ("judge.bias.cases=25 is fewer than 30",)),
+        ({"most_invalid": 0.5}, ("judge.most_invalid=0.5 is laxer than 0.05",)),
+    ],
+)
+def test_laxer_limits_than_those_that_ship_deploy_no_judge(changed, reasons, tmp_path):
+    given = demo.labelled()
+    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05, **changed}
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        found = validation.of_pairs(of(demo.ScriptedJudge("fair")), given, {}, kept, Bar(), settings, 0)
+    assert found.reasons == reasons
+
+
 def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
     fair = graded_by(honest, tmp_path / "fair")
     assert (fair.reasons, fair.agreement.kappa.value) == ((), 1.0)
@@ -482,14 +500,14 @@ def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
     assert obeys.agreement.kappa.value == 1.0 and obeys.reasons == ("biased: injection",)
     flips = obeys.bias.jbs[
         "injection"
-    ].estimate  # of 30 answers drawn, about half are poor and are passed when they ask for it
-    assert flips.n == 30 and 0.3 <= flips.value <= 0.7
+    ].estimate  # 20 of the 30 answers drawn are poor, and all are passed when they ask for it
+    assert (flips.n, flips.value) == (20, 1.0)
     long = graded_by(lambda prompt: "Verdict: pass" if "stands as it is" in prompt else honest(prompt), tmp_path / "l")
     assert long.reasons == ("biased: padding",)
 
 
 @pytest.mark.parametrize(
-    ("unread", "reasons"), [(2, ()), (3, ("3 of 40 labelled verdicts could not be read, more than 5%",))]
+    ("unread", "reasons"), [(6, ()), (7, ("7 of 120 labelled verdicts could not be read, more than 5%",))]
 )
 def test_a_judge_that_cannot_be_read_on_a_twentieth_of_the_labels_is_refused(unread, reasons, tmp_path):
     assert graded_by(honest, tmp_path, unread).reasons == reasons
