@@ -139,6 +139,7 @@ def _finish(
     target = suite.write(folder, folder.name, opened.stream, settings["siblings"], settings["max_tokens"])
     by = None if deployed is None else {"judge": deployed.fingerprint, "rubric": deployed.rubric.sha256}
     subject = {"candidate": model.name, "identity": dict(model.identity), "judge": by}
+    opened.alarmed(results.alarms(opened.stream, settings))
     path, worse = results.write(folder, opened.stream, done, settings, subject, None if target is None else target.name)
     context.reporter.console.print(table(read(path)))
     if target is not None:

@@ -15,7 +15,7 @@ from suites.shadow import detectors, evaluation
 from suites.shadow.evaluation import Pass
 from suites.shadow.traffic_record import TrafficStream
 from suites.statistics import e_process, proportions
-from suites.statistics.e_process import Alarm, Direction, Watched
+from suites.statistics.e_process import Watched
 
 NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
 HALF = 0.5  # expected share, among requests on which the two models differ, if neither is worse
@@ -68,6 +68,18 @@ def watch(found: Sequence[DailyOutcomes], alpha: float) -> dict[str, Watched]:
     return {one.name: e_process.watch(one.outcomes, one.p0, alpha) for one in found}
 
 
+def alarms(stream: TrafficStream, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The alarms of all metrics watched now, for the record: {"metric", "side", "n", "worse", "metrics"} each."""
+    found = metrics(stream, settings["expected"])
+    watched = watch(found, settings["alpha"])
+    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], settings["alpha"])
+    return [
+        {"metric": one.name, "side": side, "n": alarm.n, "worse": side == one.worse, "metrics": len(found)}
+        for one, own in zip(found, sides, strict=True)
+        for side, alarm in own.items()
+    ]
+
+
 def write(
     folder: Path,
     stream: TrafficStream,
@@ -78,14 +90,14 @@ def write(
 ) -> tuple[Path, list[str]]:
     """Write 189; returns its path and the metrics with an alarm on the side on which the candidate is worse.
 
-    A metric has an alarm if e-BH over all metrics selected it after any line of the record. The side is that of the rate then:
-    what comes later does not turn an alarm around.
+    A metric has an alarm if e-BH over all metrics selected it after any line of the record, now or when an earlier pass ended.
+    The side is that of the rate then. What comes later, other requests or other metrics, does not turn an alarm around.
     """
     found = metrics(stream, settings["expected"])
     watched = watch(found, settings["alpha"])
-    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], settings["alpha"])
-    alarms = [one.name for one, own in zip(found, sides, strict=True) if own]
-    worse = [one.name for one, own in zip(found, sides, strict=True) if one.worse in own]
+    given = {**{(one["metric"], one["side"]): one for one in alarms(stream, settings)}, **stream.alarms}
+    sides = {one.name: {side: line["n"] for (name, side), line in given.items() if name == one.name} for one in found}
+    worse = sorted({name for (name, _), line in given.items() if line["worse"]})
     failing = evaluation.failing(stream)
     document = {
         "number": NUMBER,
@@ -99,7 +111,7 @@ def write(
             "judged": len(stream.verdicts),
             "failing": len(failing),
         },
-        "alarms": alarms,
+        "alarms": sorted({name for name, _ in given}),
         "worse": worse,
         "data": {
             "settings": {
@@ -110,9 +122,7 @@ def write(
             "failing": failing,
             "suite": suite,
         },
-        "records": [
-            _record(one, watched[one.name], own, settings["alpha"]) for one, own in zip(found, sides, strict=True)
-        ],
+        "records": [_record(one, watched[one.name], sides[one.name], settings["alpha"]) for one in found],
     }
     path = Path(folder) / f"{NUMBER}_{ID}.json"
     results_io.write(path, document)
@@ -157,7 +167,7 @@ def _redacted(stream: TrafficStream) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[Direction, Alarm], alpha: float) -> dict[str, Any]:
+def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[str, int], alpha: float) -> dict[str, Any]:
     estimate = missing("insufficient_data", "no request bears on it so far", "share")
     if watched.n:
         estimate: Estimate = proportions.wilson(watched.successes, watched.n)
@@ -171,8 +181,8 @@ def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[Direction, A
         "alpha": alpha,
         "e": watched.e,
         "e_largest": watched.largest,
-        "alarm": min((one.n for one in sides.values()), default=None),
-        "alarms": {side: one.n for side, one in sides.items()},
+        "alarm": min(sides.values(), default=None),
+        "alarms": dict(sides),
         "direction": watched.direction,
         "worse_is": metric.worse,
         "doubt": metric.doubt,

@@ -3,6 +3,7 @@
 started    the candidate's identity, rate, a hash of the sampling key; once
 sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted
 verdict    a deployed judge's verdicts on both answers, in both orders
+alarm      the first alarm of a metric on one side of its p0: after how many of its items, among how many metrics
 expired    how many texts were deleted, and up to which day
 
 `texts.jsonl` has the redacted texts by the request's name. It is not part of the chain, so that texts can be deleted in time.
@@ -26,7 +27,7 @@ from suites.log import chain, line_form
 from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 
 NAME, TEXTS = "shadow.jsonl", "texts.jsonl"
-STARTED, SAMPLED, VERDICT, EXPIRED = "started", "sampled", "verdict", "expired"
+STARTED, SAMPLED, VERDICT, ALARM, EXPIRED = "started", "sampled", "verdict", "alarm", "expired"
 RESTORE = "restore it from a copy, or move it away: what is on the record stays there without its texts"
 TEXT: Form = {
     **dict.fromkeys(("request", "prompt", "live", "candidate", "expires"), str),
@@ -36,17 +37,19 @@ FORMS: Mapping[str, Form] = {  # of what is read of a line
     STARTED: {"candidate": dict, "rate": NUMBER, "key": str},
     SAMPLED: {"request": str, "day": str, "part": int, "live": dict, "candidate": dict},
     VERDICT: dict.fromkeys(("request", "judge", "original", "swapped"), MAYBE_TEXT),
+    ALARM: {"metric": str, "side": str, "n": int, "worse": bool},
     EXPIRED: {"texts": int, "until": str},
 }
 
 
 @dataclass
 class TrafficStream:
-    """The content of a record, in its order. `texts`: those still stored, by the request's name."""
+    """The content of a record, in its order. `alarms` by metric and side. `texts`: those still stored, by the request's name."""
 
     started: Mapping[str, Any] | None = None
     sampled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    alarms: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -60,6 +63,8 @@ def read(folder: Path) -> TrafficStream:
             stream.sampled[line["request"]] = line
         elif line["kind"] == VERDICT:
             stream.verdicts[line["request"]] = line
+        elif line["kind"] == ALARM:
+            stream.alarms.setdefault((line["metric"], line["side"]), line)
     stream.texts = _texts(Path(folder) / TEXTS)
     return stream
 
@@ -125,6 +130,13 @@ class TrafficRecord:
         """Append a judge's verdicts."""
         found = self._writer.append([_line(VERDICT, **one) for one in verdicts])
         self.stream.verdicts |= {one["request"]: one for one in found}
+
+    def alarmed(self, alarms: Sequence[Mapping[str, Any]]) -> None:
+        """Append alarms that are not on the record yet: one that was given stays, whatever is watched later."""
+        new = [one for one in alarms if (one["metric"], one["side"]) not in self.stream.alarms]
+        if new:
+            found = self._writer.append([_line(ALARM, **one) for one in new])
+            self.stream.alarms |= {(one["metric"], one["side"]): one for one in found}
 
     def expire(self, today: str) -> int:
         """Delete the expired texts permanently; returns their number."""

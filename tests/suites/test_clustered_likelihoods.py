@@ -189,3 +189,15 @@ def test_intervals_over_clusters_hold_the_truth(share):
     assert all(rate >= 0.9 for rate in rates.values()), rates
     if share == 1.0:
         assert narrow / runs < 0.7
+
+
+def test_the_threshold_for_an_sla_stands_beside_the_accuracies_if_one_is_asked_for():
+    """Of 800 items the confident half is right and the other half wrong: half of them can be answered at a risk of .05."""
+    sure, unsure = np.linspace(0.8, 0.99, 400), np.linspace(0.51, 0.6, 400)
+    p, hit = np.r_[sure, unsure], np.r_[np.ones(400, bool), np.zeros(400, bool)]
+    order = np.random.default_rng(0).permutation(800)
+    found = results.likelihood_estimates(scores(p[order], hit[order]), 0, sla=0.05)
+    assert found[results.AT_SLA].value == pytest.approx(0.5, abs=0.05)
+    assert found[results.AT_SLA].detail["holds"] in (True, False)  # checked on the other half of the items
+    assert results.AT_SLA not in results.likelihood_estimates(scores(p, hit), 0)
+    assert results.likelihood_estimates(scores(p, ~hit), 0, sla=0.05)[results.AT_SLA].value in (None, 0)

@@ -381,3 +381,47 @@ def test_the_judge_s_first_text_is_the_candidate_s(tmp_path):
     said = [(stream.verdicts[name]["original"], stream.verdicts[name]["swapped"]) for name in names]
     assert said == [("A", "A"), ("B", "B")]
     assert evaluation.failing(stream) == {names[1]: ["refusal", "judge"]}
+
+
+def test_an_alarm_stays_on_the_record_when_more_metrics_are_watched(tmp_path):
+    """Ten refusals of the candidate alone: e = 2^10/11 = 93, enough among three metrics (60), not among six (120)."""
+    lines = [line(number) for number in range(10)]
+    stream, done = passed(lines, dict.fromkeys((one["prompt"] for one in lines), REFUSAL), tmp_path)
+    _, worse = results.write(tmp_path, stream, done, SETTINGS, SUBJECT, None)
+    assert worse == ["refusal.differs"]
+    more = {**SETTINGS, "expected": {"refusal": 0.95, "abstention": 0.05, "empty": 0.05}}
+    assert [one["metric"] for one in results.alarms(stream, more) if one["metric"] == "refusal.differs"] == []
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
+        record.alarmed(results.alarms(record.stream, SETTINGS))
+        record.alarmed(results.alarms(record.stream, SETTINGS))
+    again = traffic_record.read(tmp_path / "shadow")
+    assert [(key, one["n"], one["metrics"]) for key, one in again.alarms.items()] == [
+        (("refusal.differs", "above"), 10, 3)
+    ]
+    path, worse = results.write(tmp_path, again, done, more, SUBJECT, None)
+    assert "refusal.differs" in worse
+    records = {one["metric_id"]: one for one in results_io.read(path)["records"]}
+    assert records["W.shadow.refusal.differs"]["alarms"] == {"above": 10}
+
+
+def test_everything_that_is_stored_is_redacted_and_only_cards_and_phones_are(tmp_path):
+    mail = "kim@example.org"
+    asked = {
+        "id": "x",
+        "messages": [
+            *({"role": "system", "content": f"You serve {mail}."}, {"role": "user", "content": f"I am {mail}."}),
+            *({"role": "assistant", "content": f"Hello {mail}."}, {"role": "user", "content": f"Write to {mail}"}),
+        ],
+        "answer": f"Done, {mail}.",
+        "time": line(0)["time"],
+        "meta": line(0).get("meta", {}),
+    }
+    stream, _ = passed([asked], f"Sent to {mail}", tmp_path)
+    (stored,) = stream.texts.values()
+    assert mail not in json.dumps(stored) and json.dumps(stored).count("[email]") == 6
+    redactor = redaction.Redactor()
+    assert redactor("card 4111 1111 1111 1111") == "card [card]"
+    assert "[card]" not in redactor("order 4111 1111 1111 1112")  # no check digit of a card
+    assert (
+        redactor("call 555 1234") == "call [phone]" and redactor("room 12 3456") == "room 12 3456"
+    )  # seven digits, six
