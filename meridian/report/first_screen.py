@@ -34,7 +34,7 @@ ASKED = {  # what each gate requires, as the end of "it is not shown that ..."
     "C23.role_depth_correlation": "roles lie in the layers that their order asks for",
     "C30.seed_variance": "other seeds give the same faithfulness",
     "C36.incremental_validity": "the circuit beats a naive choice of heads",
-    "E1b.method_invariance": "ways of silencing the rest agree on faithfulness",
+    "E1b.method_invariance": "mean, zero and noise ablation give the same faithfulness",
     "F59.kendalls_w": "methods agree on the order of the heads",
     "F59.mean_kappa": "methods agree on which heads count",
     "M3b.certified_stability": "effects of the heads stay above their limit in subsamples",

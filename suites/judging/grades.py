@@ -21,6 +21,7 @@ from suites.log import chain
 from suites.statistics import proportions
 
 NAME = "judged.jsonl"  # beside scores.jsonl
+SEAL = "sha256"  # of a line's other keys
 KEYS = ("suite_id", "item_id", "item_hash", "cluster", "judge", "rubric", "label", "passed", "answers")
 
 
@@ -76,12 +77,13 @@ def write(folder: Path, judge: Judge, answers: Answers, graded: Graded, own: boo
         }
         for item, label in graded.labels.items()
     ]
-    results_io.write_text(path, "".join(f"{chain.canonical_line(line)}\n" for line in (*kept, *new)))
+    lines = ({**line, SEAL: results_io.sha256(line)} for line in (*kept, *new))
+    results_io.write_text(path, "".join(f"{chain.canonical_line(line)}\n" for line in lines))
     return path
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """The lines of judged.jsonl; [] if there is no such file. UserError for a line that is no grade."""
+    """The lines of judged.jsonl; [] if there is no such file. UserError for a line that is no grade or was edited."""
     path = Path(folder) / NAME
     if not path.is_file():
         return []
@@ -91,6 +93,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
         try:
             line = json.loads(text)
             found.append({**{key: line[key] for key in KEYS}, **({"own": True} if line.get("own") else {})})
+            seal = line.get(SEAL)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is no grade ({error}); grade the run again") from None
+        if seal is not None and seal != results_io.sha256(found[-1]):
+            raise UserError(f"line {number} of {path} was edited after it was written; grade the run again")
     return found

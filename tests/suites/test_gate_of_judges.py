@@ -143,6 +143,19 @@ def test_a_baseline_of_which_too_little_was_read_decides_nothing(made):
     assert gate.compare(*runs, {"metrics": [gate.GRADED]}, judged).verdict == "pass"
 
 
+def test_an_edited_grade_is_refused(made):
+    made.run("a", ("good", 180), ("bad", 20))
+    made.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        made.graded(name)
+    path = made.folder / "b" / grades.NAME
+    path.write_text(path.read_text().replace('"passed":false', '"passed":true', 1))
+    with pytest.raises(
+        UserError, match=r"line \d+ of .*judged.jsonl was edited after it was written; grade the run again"
+    ):
+        made.verdict(gate.GRADED)
+
+
 def test_a_judge_of_its_own_answers_decides_nothing(made):
     made.run("a", ("good", 180), ("bad", 20))
     made.run("b", ("good", 140), ("bad", 60))
