@@ -2460,7 +2460,6 @@ class Certificate(TypedDict, total=False):
     blocking: dict[str, list[StoredGate]]
     warnings: list[StoredGate]
     headline: dict[str, Any]
-    headline_by: str
     inputs: dict[str, str]
     inputs_sha256: dict[str, str]
     p_certificate: float | None

@@ -16,6 +16,7 @@ from meridian import outside_effects
 from node_names import HEADS_AND_MLPS
 
 READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # the results that it reads
+WORDED_BY = "by"  # in a stored headline: version of the code that worded it
 HOLDS = {  # the records of faithfulness, by what their intervals hold for
     "P.faithfulness": "on these wordings",
     faithfulness_over_wordings.METRIC: "on wordings like these",

@@ -15,7 +15,7 @@ from calibrations.evidence import Evidence
 from meridian import aggregate, commandline, integrity
 from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.context import RunContext
-from meridian.headline import READ, headline
+from meridian.headline import READ, WORDED_BY, headline
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
@@ -173,7 +173,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings, context.identity.origin)
-    folded["headline_by"] = code_digest.version_of("headlines")
+    folded["headline"][WORDED_BY] = code_digest.version_of("headlines")
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
     context.reporter.tracker("judged", folded)

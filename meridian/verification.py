@@ -27,7 +27,7 @@ from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import commandline, file_task, integrity, overrides, ranges, stages
 from meridian.context import RunContext, checked
-from meridian.headline import READ, headline
+from meridian.headline import READ, WORDED_BY, headline
 from meridian.run_folder import CERTIFICATE
 from result_types import TraceResult
 from results_io import UserError
@@ -164,14 +164,14 @@ class Verification:
         folded = self._fold(documents, folding, now)
         if stored != now:
             other = UserError("it was made under other rules than those of this code")
-            said = self._not_checked(f"{what}, and the words of its headline", other)
+            said = self._not_checked(what, other)
             return f"{said}; the rules of this code give tier {folded['tier']}"
         for name, value in results_io.canonical(folded).items():
             if value != self.certificate.get(name, ...):
                 raise Break(f"{self.folder / CERTIFICATE} has another {name} than its calibrations give")
         said = f"verdicts: folded again, the same tier ({folded['tier']} of {folded['of']})"
         wording = code_digest.version_of("headlines")
-        if (by := self.certificate.get("headline_by", wording)) != wording:
+        if (by := self.certificate["headline"].get(WORDED_BY, wording)) != wording:
             why = UserError(f"they are of other code ({str(by)[:40]}) than this ({wording})")
             return f"{said}; {self._not_checked('the words of its headline', why)}"
         self._require_headline(documents, settings)
@@ -180,7 +180,8 @@ class Verification:
     def _require_headline(self, documents: Documents, settings: Mapping[str, Any]) -> None:
         """Break if a line of the headline is not what the results give. Where the weights are from stands in no result."""
         evidence = Evidence.load(self.folder, settings["calibration"]["common"], READ)
-        given, stored = headline(evidence, documents, settings, ORIGIN), self.certificate["headline"]
+        given = headline(evidence, documents, settings, ORIGIN)
+        stored = {name: line for name, line in self.certificate["headline"].items() if name != WORDED_BY}
         if not all(isinstance(line, str) for line in stored.values()):
             raise Break(f"{self.folder / CERTIFICATE} has a headline that is not lines of text")
         before, _, after = given["subject"].partition(ORIGIN)

@@ -394,12 +394,14 @@ def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_over
     same = [item for item in a if item in b and a[item].hash == b[item].hash]
     overlap = len(same) / max(len(a), len(b))
     if overlap < minimum_overlap - SLACK:
-        remedy = "run the same version of the suite on both"
         if suite.endswith(placeholder.ENDING):
-            remedy = "its suffix is made for one model, so run both without suite.gcg.optimise"
+            raise UserError(
+                f"the items of {suite} have a suffix that was made for one model; run {baseline.name} and {candidate.name} both "
+                "without suite.gcg.optimise"
+            )
         raise UserError(
             f"{baseline.name} and {candidate.name} share {overlap:.0%} of the items of {suite}; expected at least"
-            f" {minimum_overlap:.0%} with equal hashes: {remedy}"
+            f" {minimum_overlap:.0%} with equal hashes: run the same version of the suite on both"
         )
     return {item: a[item] for item in same}, {item: b[item] for item in same}
 

@@ -55,7 +55,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Alarm:
+class FirstAlarm:
     """The first alarm on one side of p0: after how many items of the stream (`n`), and at which time (`at`)."""
 
     n: int
@@ -64,7 +64,7 @@ class Alarm:
 
 def alarms(
     watched: Sequence[Watched], times: Sequence[Sequence[int]], alpha: float = 0.05
-) -> list[dict[Direction, Alarm]]:
+) -> list[dict[Direction, FirstAlarm]]:
     """For every stream its first alarm on each side of p0, where e-BH over all streams selects it after any item of any.
 
     `times` [stream][item]: when each item came, rising, on one clock for all streams. Streams that are all quiet give any alarm
@@ -84,12 +84,12 @@ def alarms(
         seen[:, place] = np.searchsorted(np.asarray(own, dtype=int), clock, side="right")
     values = np.stack([np.r_[1.0, one.path][seen[:, place]] for place, one in enumerate(watched)], axis=1)
     selected = np.array([e_benjamini_hochberg(row, alpha) for row in values], dtype=bool).reshape(values.shape)
-    found: list[dict[Direction, Alarm]] = []
+    found: list[dict[Direction, FirstAlarm]] = []
     for place, one in enumerate(watched):
-        first: dict[Direction, Alarm] = {}
+        first: dict[Direction, FirstAlarm] = {}
         for row in np.flatnonzero(selected[:, place]):
             n = int(seen[row, place])
-            first.setdefault(one.side(n), Alarm(n, int(clock[row])))
+            first.setdefault(one.side(n), FirstAlarm(n, int(clock[row])))
         found.append(first)
     return found
 

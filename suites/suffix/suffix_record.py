@@ -21,7 +21,6 @@ from suites.log.line_form import Form
 NAME, SCHEMA, KIND = "suffixes.jsonl", 2, "optimised_suffix"
 FORMS: Mapping[str, Form] = {
     KIND: {
-        "schema": int,
         **dict.fromkeys(("key", "suite_id", "suite_hash", "weights_sha256", "target", "suffix"), str),
         **dict.fromkeys(("identity", "budget", "controls", "loss_before", "loss_after"), dict),
         **{"seed": int, "passes": int, "tuned": [str], "judged": [str]},
@@ -75,7 +74,7 @@ def key(suite: Suite, identity: Mapping[str, Any], seed: int, budget: Mapping[st
 
 def read(path: Path) -> dict[str, OptimisedSuffix]:
     """Every recorded suffix of this schema by its key, oldest first; {} if there is no file. UserError for a changed line."""
-    lines = [line for line in chain.read(path, FORMS) if line["kind"] == KIND and line["schema"] == SCHEMA]
+    lines = [line for line in chain.read(path, FORMS) if line["kind"] == KIND and line.get("schema") == SCHEMA]
     for place, line in enumerate(lines, 1):
         line_form.require(line, {KIND: OWN}, f"{path}: suffix {place}")
     return {line["key"]: _suffix(line) for line in lines}

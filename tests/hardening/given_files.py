@@ -147,6 +147,8 @@ SEARCHED = {
     **dict.fromkeys(("key", "suite_id", "suite_hash", "weights_sha256", "target", "suffix"), "x"),
     **{
         "kind": suffix_record.KIND,
+        "schema": suffix_record.SCHEMA,
+        **{"code": "c", "start": "z", "tried": 3, "exchanged": 1},
         "identity": {},
         "budget": {},
         "seed": 0,

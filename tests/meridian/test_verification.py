@@ -312,10 +312,10 @@ def test_other_prompts_are_a_break(finished, monkeypatch) -> None:
 def test_a_headline_of_other_code_is_not_checked_and_no_break(copied) -> None:
     """A rewording under the same rules leaves an honest certificate whole; a headline of this code has to be what it gives."""
     path = copied / "certificate.json"
-    assert results_io.read(path)["headline_by"] == code_digest.version_of("headlines")
+    assert results_io.read(path)["headline"]["by"] == code_digest.version_of("headlines")
 
     def reworded(document: dict) -> None:
-        document["headline_by"] = "0.0.1+0123456789ab"
+        document["headline"]["by"] = "0.0.1+0123456789ab"
         document["headline"]["data"] = "40 prompts"
 
     forge(copied, "certificate", reworded)
@@ -328,12 +328,13 @@ def test_a_headline_of_other_code_is_not_checked_and_no_break(copied) -> None:
         f"the same tier ({results_io.read(path)['tier']} of 4); not checked: the words of its headline, {why}" in said
     )
     assert "No break in what was checked; not checked: the words of its headline." in said
-    for name in ({"headline_by": now}, {}):
-        forge(
-            copied,
-            "certificate",
-            lambda document, name=name: document.pop("headline_by", None) and document.update(name),
-        )
+    for name in ({"by": now}, {}):
+
+        def named(document: dict, name=name) -> None:
+            document["headline"].pop("by", None)
+            document["headline"].update(name)
+
+        forge(copied, "certificate", named)
         assert "says something else in headline.data than its results give" in first_break(copied)
 
 

@@ -67,7 +67,7 @@ def test_alarms_are_those_of_e_bh_at_every_moment():
     streams = [rng.random(60) < share for share in (0.5, 0.75, 0.9, 0.1)]
     times = [np.sort(rng.choice(400, 60, replace=False)) for _ in streams]
     watched = [e_process.watch(one, 0.5) for one in streams]
-    first: list[dict[str, e_process.Alarm]] = [{} for _ in streams]
+    first: list[dict[str, e_process.FirstAlarm]] = [{} for _ in streams]
     for now in range(400):
         counts = [int(np.sum(own <= now)) for own in times]
         values = [e_process.e_value(int(np.sum(one[:n])), n, 0.5) for one, n in zip(streams, counts, strict=True)]
@@ -75,7 +75,7 @@ def test_alarms_are_those_of_e_bh_at_every_moment():
             if chosen:
                 hits, n = int(np.sum(streams[place][: counts[place]])), counts[place]
                 side = "above" if hits > n / 2 else "below"
-                first[place].setdefault(side, e_process.Alarm(n, now))
+                first[place].setdefault(side, e_process.FirstAlarm(n, now))
     assert e_process.alarms(watched, times) == first
     assert [list(one) for one in first] == [[], ["above"], ["above"], ["below"]]
 
@@ -84,7 +84,7 @@ def test_an_alarm_has_the_side_of_its_moment_and_is_not_turned_around():
     """15 in favour, then 17 against: e was past 20 with the rate below 1/2, and is .23 now, with the rate above it."""
     one = e_process.watch([False] * 15 + [True] * 17, 0.5)
     assert (one.direction, one.e) == ("above", pytest.approx(0.23, abs=0.005))
-    assert e_process.alarms([one], [range(32)]) == [{"below": e_process.Alarm(8, 7)}]
+    assert e_process.alarms([one], [range(32)]) == [{"below": e_process.FirstAlarm(8, 7)}]
     back = e_process.watch([False] * 15 + [True] * 60, 0.5)
     found = e_process.alarms([back], [range(75)])[0]
     assert list(found) == ["below", "above"] and 40 < found["above"].n < 75

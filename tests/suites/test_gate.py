@@ -260,7 +260,9 @@ def test_the_table_cuts_nothing_and_breaks_names_at_their_joints(width: int, mar
 
 def test_runs_with_a_suffix_of_their_own_are_told_to_leave_it_out() -> None:
     a, b = ({"s02_codeword_families_gcg": {"x": ScoredItem(f"{one}", "x", {"pass_rate": True})}} for one in "ab")
-    with pytest.raises(UserError, match=r"its suffix is made for one model, so run both without suite\.gcg\.optimise"):
+    with pytest.raises(
+        UserError, match=r"have a suffix that was made for one model; run a and b both without suite\.gcg\.optimise"
+    ):
         gate.compare(RunScores("a", a), RunScores("b", b))
 
 
