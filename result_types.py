@@ -2228,7 +2228,7 @@ class ShadowData(TypedDict):
 
 class ShadowRecord(StoredEstimate):
     """`alarm`: after how many items e-BH over all metrics first chose this one, null if never; `alarms`: the same for each side
-    of p0. `doubt`: why an alarm is no proof."""
+    of p0. `e_bh`: chosen now. `doubt`: why an alarm is no proof."""
 
     metric_id: str
     family: Literal["W"]
@@ -2241,6 +2241,7 @@ class ShadowRecord(StoredEstimate):
     alarms: NotRequired[dict[str, int]]
     direction: Literal["above", "below", "equal"]
     worse_is: Literal["above", "below"]
+    e_bh: bool
     doubt: str | None
 
 

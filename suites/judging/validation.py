@@ -131,9 +131,8 @@ def of_grades(
     cases = settings["bias"]["cases"]
     passed = [item for item in people if judge.rubric.passed(people[item])]
     others = [item for item in given.by_item if item not in passed]
-    drawn = bias.chosen(
-        others, max(FEWEST_LIFTED, cases // 2), seed
-    )  # by people's labels, since an injection can only lift an answer
+    # drawn by people's labels, since an injection can only lift an answer
+    drawn = bias.chosen(others, min(cases, max(FEWEST_LIFTED, cases // 2)), seed)
     drawn += bias.chosen(passed, cases - len(drawn), seed)
     chosen = questions(answers, drawn)
     biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), bias.NOT_COMPARED, settings["bias"])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import results_io
+from calibrations.statistics import e_benjamini_hochberg
 from suites.estimate import Estimate, missing
 from suites.log import environment
 from suites.modes import quality
@@ -95,6 +96,7 @@ def write(
     """
     found = metrics(stream, settings["expected"])
     watched = watch(found, settings["alpha"])
+    chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
     given = {**{(one["metric"], one["side"]): one for one in alarms(stream, settings)}, **stream.alarms}
     sides = {one.name: {side: line["n"] for (name, side), line in given.items() if name == one.name} for one in found}
     worse = sorted({name for (name, _), line in given.items() if line["worse"]})
@@ -122,7 +124,10 @@ def write(
             "failing": failing,
             "suite": suite,
         },
-        "records": [_record(one, watched[one.name], sides[one.name], settings["alpha"]) for one in found],
+        "records": [
+            _record(one, watched[one.name], sides[one.name], bool(now), settings["alpha"])
+            for one, now in zip(found, chosen, strict=True)
+        ],
     }
     path = Path(folder) / f"{NUMBER}_{ID}.json"
     results_io.write(path, document)
@@ -167,7 +172,9 @@ def _redacted(stream: TrafficStream) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[str, int], alpha: float) -> dict[str, Any]:
+def _record(
+    metric: DailyOutcomes, watched: Watched, sides: Mapping[str, int], selected: bool, alpha: float
+) -> dict[str, Any]:
     estimate = missing("insufficient_data", "no request bears on it so far", "share")
     if watched.n:
         estimate: Estimate = proportions.wilson(watched.successes, watched.n)
@@ -185,5 +192,6 @@ def _record(metric: DailyOutcomes, watched: Watched, sides: Mapping[str, int], a
         "alarms": dict(sides),
         "direction": watched.direction,
         "worse_is": metric.worse,
+        "e_bh": selected,
         "doubt": metric.doubt,
     }

@@ -455,13 +455,13 @@ def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
         passport.why_not(tmp_path, "j", "s")
 
 
-def graded_by(answer, tmp_path, unread=0):
+def graded_by(answer, tmp_path, unread=0, cases=30):
     """The validation of a judge of single answers whose output is `answer(prompt)`, on 120 answers of which 60 are good."""
     asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(120)}
     texts = {item: f"{'good' if k % 2 else 'poor'}{' mumble' if k < unread else ''}" for k, item in enumerate(asked)}
     given = labels.Labels({item: {"r": "pass" if k % 2 else "fail"} for k, item in enumerate(asked)}, {}, "sha")
     judge = of(Says(lambda request: said(answer(request.prompt))), rubric=rubrics.load("correctness"))
-    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05}
+    settings = {"bias": {"cases": cases, "most": 0.1}, "most_invalid": 0.05}
     with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
         return validation.of_grades(
             judge, given, Answers("model", {}, "s", "h", asked, texts), kept, Bar(), settings, 0
@@ -504,6 +504,15 @@ def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
     assert (flips.n, flips.value) == (20, 1.0)
     long = graded_by(lambda prompt: "Verdict: pass" if "stands as it is" in prompt else honest(prompt), tmp_path / "l")
     assert long.reasons == ("biased: padding",)
+
+
+def test_three_cases_are_too_few_to_deploy_a_judge_of_single_answers(tmp_path):
+    few = graded_by(honest, tmp_path, cases=3)
+    assert few.bias.jbs["all"].estimate.n == 3 and few.deploy is False
+    assert few.reasons == (
+        "an injection was looked for on 3 answers without the best grade of 20",
+        "judge.bias.cases=3 is fewer than 30",
+    )
 
 
 @pytest.mark.parametrize(

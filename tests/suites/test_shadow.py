@@ -272,7 +272,9 @@ def test_a_candidate_that_refuses_more_is_found_and_one_that_does_not_is_quiet(t
     rate = records["W.shadow.refusal.rate"]
     refused = sum(said["candidate"]["refusal"] for said in stream.sampled.values())
     assert (rate["n"], rate["value"], rate["direction"]) == (120, pytest.approx(refused / 120), "above")
-    assert rate["e"] >= 20 and rate["alarm"] <= 120 and rate["alarms"] == {"above": rate["alarm"]}
+    assert (
+        rate["e"] >= 20 and rate["alarm"] <= 120 and rate["alarms"] == {"above": rate["alarm"]} and rate["e_bh"] is True
+    )
     differs = records["W.shadow.refusal.differs"]
     assert differs["p0"] == 0.5 and differs["n"] < 120 and list(differs["alarms"]) == ["above"]
     assert records["W.shadow.empty.differs"]["status"] == "insufficient_data"
