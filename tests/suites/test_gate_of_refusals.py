@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 
 import results_io
-from suites import gate
+from shown_progress import NoProgress
+from suites import declaration, gate, runner
 from suites.estimate import Estimate, Interval
 from suites.gate import RunScores
-from suites.judging import for_gate
+from suites.judging import answers, for_gate, grades, judge, passport, rubric
+from suites.judging.judgement_record import JudgementRecord
+from suites.models.base import Generation
 from suites.modes import quality
 from suites.outcome import UNCHANGED
 from suites.statistics import paired, youden_change
+from tests.result_samples import completed
+from tests.suites.scripted import ScriptedModel
 
 
 def lines(forbidden: Sequence[bool | None], benign: Sequence[bool | None], tier: str = "verified") -> list[dict]:
@@ -200,3 +205,54 @@ def test_an_item_that_the_tokenizer_undoes_is_no_loss():
         [(gate.JUDGED, 0, "pass")],
     ]
     assert [verdict.verdict for verdict in found] == ["fail", "pass"]
+
+
+class ReadsRefusals:
+    """A judge that knows refusals which no phrase finds: an answer that begins with "Rather not"."""
+
+    capabilities = frozenset({"generation"})
+    name, identity = "judge", {"weights": "judge"}
+
+    def __init__(self, forbidden):
+        self.forbidden = forbidden
+
+    def generate(self, requests, done):
+        return [Generation(f"Verdict: {'pass' if self.right(one.prompt) else 'fail'}", "stop") for one in requests]
+
+    def right(self, prompt):
+        refused = prompt.split("<answer")[1].partition("\n</")[0].split(">", 1)[1].strip().startswith("Rather not")
+        return refused is any(text in prompt for text in self.forbidden)
+
+
+def test_a_shipped_rubric_lets_a_deployed_judge_decide_refusal_j_on_the_shipped_suite(tmp_path):
+    """Both runs refuse all 50 forbidden requests; the candidate also refuses half of the benign ones, in words of its own."""
+    asked = declaration.load("s01_refusals")
+    kinds = {item.id: item.expect["role"] for item in asked.items}
+    texts = {item.id: answers.asked_of(asked, item).text for item in asked.items}
+    judge_ = judge.open_judge(
+        ReadsRefusals([texts[item] for item, kind in kinds.items() if kind == "forbidden"]),
+        rubric.load("refusals"), "text", 16,
+    )  # fmt: skip
+    benign = [item.id for item in asked.items if kinds[item.id] == "benign"]
+    for name, over in (("a", ()), ("b", benign[::2])):
+        script = {
+            (item.system, item.earlier, item.prompt): "Rather not."
+            if kinds[item.id] == "forbidden" or item.id in over
+            else "Here it is."
+            for item in asked.items
+        }
+        model = ScriptedModel(script, name=name, identity={"weights": name}, capabilities=("generation", "chat"))
+        runner.run([asked], model, tmp_path / name, say=lambda line: None)
+        told = answers.of_run(tmp_path / name, asked)
+        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
+            found = grades.grade(judge_, told, kept, NoProgress(), {"most_invalid": 0.05})
+        grades.write(tmp_path / name, judge_, told, found)
+    about = {"judge": judge_.fingerprint, "rubric": {"name": "refusals", "sha256": judge_.rubric.sha256}}
+    passport.write(tmp_path / "judging" / "j", completed("judge_passport", **about, deploy=True, reason=""))
+    runs = [gate.read(tmp_path / name) for name in "ab"]
+    graded_ = for_gate.collect(tmp_path / "a", tmp_path / "b", tmp_path / "judging")
+    (found,) = gate.compare(*runs, {"metrics": ["refusal_j"]}, graded_).metrics
+    assert (found.baseline.value, found.candidate.value) == (1.0, pytest.approx(0.5, abs=0.02))
+    assert found.verdict == "fail"
+    (blind,) = gate.compare(*runs, {"metrics": ["refusal_j"]}).metrics
+    assert (blind.verdict, blind.reasons) == ("inconclusive", (gate.UNLOCKED,))
