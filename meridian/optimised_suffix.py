@@ -52,7 +52,7 @@ def made(context: RunContext, folder: Path, suites: Sequence[Suite], model: Mode
         path, local = folder / suffix_record.NAME, cast("LocalModel", model)
         before = suffix_record.read(path)
         suffix = placeholder.optimise(suite, local, budget, context.seed, path, context.reporter.counting)
-        searches = suffix_record.searches(path, suffix)
+        searches = suffix_record.searches({**before, suffix.key: suffix}, suffix)
         context.reporter.say(line_of(suffix, budget.passes, searches, suffix.key in before))
         found.append(placeholder.suite_of(suite, suffix, searches))
     return found

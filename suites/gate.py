@@ -256,7 +256,8 @@ def compare(
             " run the same ones on both"
         )
     matched = {suite: _matched(suite, baseline, candidate, chosen["minimum_overlap"]) for suite in shared}
-    by_judge = _judged(matched, judged or for_gate.GateGrades(), chosen)
+    grades = judged or for_gate.GateGrades()
+    by_judge = _judged(matched, grades, chosen)
     if chosen["require"] == "pooled":
         matched = {POOLED: _pooled(matched), **matched}
     measured = [
@@ -274,7 +275,6 @@ def compare(
     metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
     metrics += tuple(one for one in by_judge if one.metric == WINS)
     if REFUSAL_J in chosen["metrics"]:
-        grades = judged or for_gate.GateGrades()
         of_j = tuple(one for suite in shared for one in _refused(suite, matched[suite], grades, chosen))
         if not of_j:
             raise UserError(

@@ -72,8 +72,11 @@ def watch(found: Sequence[DailyOutcomes], alpha: float) -> dict[str, Watched]:
 def alarms(stream: TrafficStream, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The alarms of all metrics watched now, for the record: {"metric", "side", "n", "worse", "metrics"} each."""
     found = metrics(stream, settings["expected"])
-    watched = watch(found, settings["alpha"])
-    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], settings["alpha"])
+    return _alarms(found, watch(found, settings["alpha"]), settings["alpha"])
+
+
+def _alarms(found: Sequence[DailyOutcomes], watched: Mapping[str, Watched], alpha: float) -> list[dict[str, Any]]:
+    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], alpha)
     return [
         {"metric": one.name, "side": side, "n": alarm.n, "worse": side == one.worse, "metrics": len(found)}
         for one, own in zip(found, sides, strict=True)
@@ -97,7 +100,10 @@ def write(
     found = metrics(stream, settings["expected"])
     watched = watch(found, settings["alpha"])
     chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
-    given = {**{(one["metric"], one["side"]): one for one in alarms(stream, settings)}, **stream.alarms}
+    given = {
+        **{(one["metric"], one["side"]): one for one in _alarms(found, watched, settings["alpha"])},
+        **stream.alarms,
+    }
     sides = {one.name: {side: line["n"] for (name, side), line in given.items() if name == one.name} for one in found}
     worse = sorted({name for (name, _), line in given.items() if line["worse"]})
     failing = evaluation.failing(stream)

@@ -116,9 +116,10 @@ def recorded(path: Path, suite: Suite) -> dict[str, Suite]:
 
     All have one id, so they are judged one at a time; a result has the key of its search in `settings.parameters.gcg.key`.
     """
+    known = suffix_record.read(path)
     return {
-        key: suite_of(suite, one, suffix_record.searches(path, one))
-        for key, one in suffix_record.read(path).items()
+        key: suite_of(suite, one, suffix_record.searches(known, one))
+        for key, one in known.items()
         if one.suite_hash == suite.sha256
     }
 

@@ -80,10 +80,10 @@ def read(path: Path) -> dict[str, OptimisedSuffix]:
     return {line["key"]: _suffix(line) for line in lines}
 
 
-def searches(path: Path, found: OptimisedSuffix) -> int:
-    """How many searches for the same suite and weights are on record, this one included."""
+def searches(known: Mapping[str, OptimisedSuffix], found: OptimisedSuffix) -> int:
+    """How many searches of a record, as `read` gives it, are for the same suite and weights as `found`."""
     about = (found.suite_hash, found.weights_sha256)
-    return sum((one.suite_hash, one.weights_sha256) == about for one in read(path).values())
+    return sum((one.suite_hash, one.weights_sha256) == about for one in known.values())
 
 
 def add(path: Path, found: OptimisedSuffix) -> None:

@@ -356,7 +356,7 @@ def test_two_searches_on_record_stay_apart_and_say_that_they_are_two(suite, mode
     made = placeholder.recorded(path, suite)
     assert list(made) == [one.key, other.key] and made[one.key].sha256 != made[other.key].sha256
     assert [found.parameters["gcg"]["searches_on_record"] for found in made.values()] == [2, 2]
-    assert suffix_record.searches(path, replace(one, weights_sha256="f" * 64)) == 0
+    assert suffix_record.searches(suffix_record.read(path), replace(one, weights_sha256="f" * 64)) == 0
 
 
 def test_a_suffix_of_the_first_schema_is_kept_and_searched_for_again(suite, model, found, tmp_path):
