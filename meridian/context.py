@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,8 +116,12 @@ class RunContext:
         return trackers.FollowedRun(name, self.model_settings["name"], task, weights, self.settings)
 
     def choice(self, *groups: str) -> str:
-        """The overrides typed for these groups, to append to a suggested command: " model=local model.path=folder"."""
-        return "".join(f" {text}" for text in self.typed if overrides.setting(text).partition(".")[0] in groups)
+        """The overrides typed for these groups, to append to a suggested command: " model=local model.path=folder".
+
+        Each is quoted for a shell if it has to be.
+        """
+        typed = (text for text in self.typed if overrides.setting(text).partition(".")[0] in groups)
+        return "".join(f" {shlex.quote(text)}" for text in typed)
 
     # --- what the run is about -------------------------------------------------------------------------------------
 

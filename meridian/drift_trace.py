@@ -7,6 +7,7 @@ checkpoint's by as much training, and should restore nothing.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import results_io
 from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import models
 from circuits.circuit import parse_head
-from meridian import commandline, drift_classes, drift_series
+from meridian import drift_classes, drift_series
 from meridian.context import RunContext
 from meridian.drift_classes import class_of
 from meridian.training import tuning
@@ -275,8 +276,8 @@ def failures(
 
 def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
     """The command that certifies the heads of these failures, as for any other task."""
-    path = commandline.path(str(later.source.folder))
-    named = f"model=local model.name={commandline.path(later.name)} model.path={path}"
+    own = shlex.quote(f"model.name={later.name}"), shlex.quote(f"model.path={later.source.folder}")
+    named = f"model=local {' '.join(own)}"
     return f"certify it with: python run.py task=failures task.group={suite} {named}{context.choice('results')}"
 
 

@@ -225,7 +225,7 @@ def next_command(context: RunContext, folder: Path, folded: Mapping[str, Any]) -
     if context.given_model is not None or context.given_task is not None:
         return ""
     if folded["tier"] == folded["of"]:
-        return f"python run.py verify from={shlex.quote(str(folder))}"
+        return f"python run.py verify {shlex.quote(f'from={folder}')}"
     return " ".join(["python run.py", *map(shlex.quote, commandline.as_typed(context.typed)), "verbose=true"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -143,9 +144,9 @@ def _finish(
     path, worse = results.write(folder, opened.stream, done, settings, subject, None if target is None else target.name)
     context.reporter.console.print(table(read(path)))
     if target is not None:
-        context.reporter.say(
-            f"What failed, with its siblings: python run.py suite=file suite.path={target}{context.choice('model', 'results')}"
-        )
+        own = shlex.quote(f"suite.path={target}")
+        typed = context.choice("model", "results")
+        context.reporter.say(f"What failed, with its siblings: python run.py suite=file {own}{typed}")
     context.reporter.say(f"Results {path}")
     if not opened.stream.sampled:
         return NOT_ENOUGH
@@ -184,7 +185,7 @@ def _feed(context: RunContext, opened: TrafficRecord, logged: Any, settings: Map
         stack.enter_context(context.alone(folder))
         last = max(one.day for one in logged)
         weeks = snapshots.feed(folder, opened.stream, last, settings["max_tokens"])
+    series = shlex.quote(f"series={settings['series']}")
     context.reporter.say(
-        f"{', '.join(weeks) or 'No new week'} for drift: python run.py drift series={settings['series']} do=analyse"
-        f"{context.choice('results')}"
+        f"{', '.join(weeks) or 'No new week'} for drift: python run.py drift {series} do=analyse{context.choice('results')}"
     )

@@ -6,6 +6,7 @@ python -m suites.harness.importing 2026_task.eval results/imported/task         
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{folder}: python run.py judge and gate read it like a run of suite=file suite.path={folder}")
+    print(
+        f"{folder}: python run.py judge and gate read it like a run of suite=file {shlex.quote(f'suite.path={folder}')}"
+    )
     return 0
 
 

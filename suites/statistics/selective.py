@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from suites.statistics import calibration, proportions
 
 RESAMPLES, LEVEL = 2000, 0.95
 PERCENTILE = "percentile bootstrap over clusters"
+BOUND = "Clopper-Pearson bound"
 MINIMUM_CLUSTERS = proportions.FEW_CLUSTERS  # fewer give no interval worth printing
 
 
@@ -134,15 +136,18 @@ def threshold(
     level: float = 0.95,
     clusters: ArrayLike | None = None,
 ) -> Estimate:
-    """Coverage at the lowest confidence threshold whose exact upper bound of the risk is at most `limit`.
+    """Coverage at the lowest confidence threshold that is shown to keep the risk of the answered at `limit` or below.
 
-    The threshold is chosen on a random half of the clusters and then checked, with one test, on the other half. `value` is the
-    coverage on the checked half, with Wilson's interval at the effective sample size. `detail`: threshold (answer above it;
-    None: always), risk and bound on both halves, and `holds`: whether the bound on the checked half is at most `limit`.
+    A random half of the clusters orders the thresholds by their exact upper bound of the risk, the lowest first. The other
+    half tests them in this order, until one has a bound above `limit`. Any threshold that passed keeps the limit with
+    confidence `level`, since the order is fixed before the test (fixed sequence testing: Angelopoulos et al. 2021, "Learn then
+    Test", 2110.01052). `value` is the largest coverage among them on the testing half, with Wilson's interval at the effective
+    sample size. `detail`: threshold (answer above it; None: always), risk and bound on both halves (`chosen`, `checked`), and
+    `holds`: whether the bound on the testing half is at most `limit`.
 
     In the bounds, the answered items of one of `clusters` [item] count as one (Korn & Graubard 1998, at the largest design
-    effect). Insufficient if no threshold on the choosing half meets the limit: without any error, a limit of .05 needs 59
-    answers. UserError for a limit outside (0, 1), and as `risk_coverage`.
+    effect). Insufficient if the first threshold tested is above the limit: without any error, a limit of .05 needs 59 answers.
+    `detail` then holds that one. UserError for a limit outside (0, 1), and as `risk_coverage`.
     """
     if not 0 < limit < 1:
         raise UserError(f"the risk limit is {limit}; expected a share between 0 and 1, for example 0.05")
@@ -151,36 +156,47 @@ def threshold(
     curve = risk_coverage(p[choosing], hit[choosing])
     labels = np.arange(p.size) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     own = (p[choosing], labels[choosing])
-    allowed = [] if isinstance(curve, Estimate) else _allowed(curve, *own, limit, level)
-    if isinstance(curve, Estimate) or not allowed or choosing.all():
-        reason = f"no threshold has an upper bound of risk at most {limit:g} on {int(choosing.sum())} items"
-        return missing("insufficient_data", reason, "share answered", p.size)
-    last = allowed[-1]
-    tau = float(curve.threshold[last])
-    answered = ~choosing & (p > tau)
-    errors, n = int((1 - hit[answered]).sum()), int((~choosing).sum())
-    checked = _bounded(errors, labels[answered], level)
-    chosen = _bounded(int(curve.errors[last]), own[1][own[0] > tau], level)
+    if isinstance(curve, Estimate) or choosing.all():
+        return missing("insufficient_data", f"{p.size} items do not make two halves", "share answered", p.size)
+    n, tested = int((~choosing).sum()), []
+    for place in _by_bound(curve, *own, level):
+        answered = ~choosing & (p > curve.threshold[place])
+        tested.append((place, answered, _bounded(int((1 - hit[answered]).sum()), labels[answered], level)))
+        if not _keeps(tested[-1][2], limit):
+            break
+    passed = [one for one in tested if _keeps(one[2], limit)]
+    place, answered, checked = max(passed, key=lambda one: int(one[1].sum())) if passed else tested[0]
+    tau = float(curve.threshold[place])
+    chosen = _bounded(int(curve.errors[place]), own[1][own[0] > tau], level)
     coverage = proportions.clustered(
         answered[~choosing].tolist(), list(map(str, labels[~choosing].tolist())), unit="share answered"
     )
     detail = {
         "threshold": None if np.isinf(tau) else tau,
         "limit": limit,
-        "chosen": {"coverage": float(curve.coverage[last]), **chosen},
+        "chosen": {"coverage": float(curve.coverage[place]), **chosen},
         "checked": {"coverage": coverage.value, **checked},
-        "holds": checked["risk_upper"] is not None and checked["risk_upper"] <= limit,
+        "holds": bool(passed),
     }
-    return Estimate(coverage.value, coverage.unit, n, ci=coverage.ci, test="Clopper-Pearson bound", detail=detail)
+    if not passed:
+        bound = (
+            "no answer" if checked["risk_upper"] is None else f"an upper bound of risk of {checked['risk_upper']:.3f}"
+        )
+        reason = f"the best threshold has {bound} on the {n} items that test it; the limit is {limit:g}"
+        return missing("insufficient_data", reason, "share answered", n, test=BOUND, detail=detail)
+    return Estimate(coverage.value, coverage.unit, n, ci=coverage.ci, test=BOUND, detail=detail)
 
 
-def _allowed(
-    curve: RiskCoverage, p: Float[np.ndarray, " item"], labels: np.ndarray, limit: float, level: float
-) -> list[int]:
-    """Indices of the points of the curve whose upper bound of the risk is at most `limit`."""
+def _by_bound(curve: RiskCoverage, p: Float[np.ndarray, " item"], labels: np.ndarray, level: float) -> list[int]:
+    """Indices of the curve's points by their upper bound of the risk, the lowest first; of equal bounds, the widest first."""
     points = zip(curve.errors.astype(int).tolist(), curve.threshold.tolist(), strict=True)
-    bounds = [_bounded(errors, labels[p > tau], level)["risk_upper"] for errors, tau in points]
-    return [place for place, bound in enumerate(bounds) if bound is not None and bound <= limit]
+    bounds = [float(_bounded(errors, labels[p > tau], level)["risk_upper"] or 0.0) for errors, tau in points]
+    return sorted(range(len(bounds)), key=lambda place: (bounds[place], -place))
+
+
+def _keeps(bounded: Mapping[str, float | int | None], limit: float) -> bool:
+    upper = bounded["risk_upper"]
+    return upper is not None and upper <= limit
 
 
 def _bounded(errors: int, labels: np.ndarray, level: float) -> dict[str, float | int | None]:

@@ -260,15 +260,33 @@ def test_a_threshold_needs_items_without_error() -> None:
 
 @pytest.mark.slow
 def test_a_threshold_that_holds_rarely_breaks_the_limit() -> None:
-    rng, broken, held = np.random.default_rng(1), 0, 0
+    rng, broken, fooled = np.random.default_rng(1), 0, 0
     for seed in range(200):
         confidence = rng.random(400)
         correct = (rng.random(400) < 0.95).astype(int)  # risk .05 at every threshold: the edge of the limit
         found = selective.threshold(confidence, correct, 0.05, seed=seed)
-        held += found.status == "ok"
-        broken += found.status == "ok" and found.detail["holds"]
-    assert held > 20  # the choosing half alone is fooled this often, since it looks at every threshold
+        fooled += found.detail.get("chosen", {"risk_upper": 1})["risk_upper"] <= 0.05
+        broken += found.status == "ok"
+    assert fooled > 20  # the choosing half alone is fooled this often, since it looks at every threshold
     assert broken / 200 <= 0.05
+
+
+@pytest.mark.slow
+def test_the_threshold_for_a_limit_is_found_as_often_as_items_allow() -> None:
+    """Of 800 answers the surer half is right in 99 %, the other in 60 %; 400 items test, 200 of the surer half among them.
+
+    A bound of .05 from 200 answers needs at most 4 wrong, which has a probability of .948: no procedure finds more. This one
+    finds 78 of 100. The widest threshold of the choosing half, checked once, stands at the limit's edge: 33 of 100 held.
+    """
+    rng, covered = np.random.default_rng(2), []
+    for seed in range(100):
+        sure = rng.random(800) < 0.5
+        confidence = np.where(sure, rng.uniform(0.8, 1, 800), rng.uniform(0.3, 0.8, 800))
+        correct = (rng.random(800) < np.where(sure, 0.99, 0.6)).astype(int)
+        found = selective.threshold(confidence, correct, 0.05, seed=seed)
+        covered.append(found.value or 0.0)
+    print(np.mean(np.array(covered) > 0.4), np.mean(covered))
+    assert np.mean(np.array(covered) > 0.4) >= 0.7
 
 
 def test_clusters_stay_in_one_half() -> None:
