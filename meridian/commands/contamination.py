@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meridian.context import RunContext
 from results_io import UserError
+from shown_progress import Progress
 
 if TYPE_CHECKING:
     from suites.contamination.loss_gap import Reworded
@@ -44,8 +44,8 @@ def search(context: RunContext) -> int:
     passages.require_installed()
     folder = folder_asked(context, suites)
     embed = embedder(context, corpus, suites)
-    with context.alone(folder):
-        found = searched(suites, corpus, context.model_folder, embed)
+    with context.alone(folder), reporter.counting("items and passages") as bar:
+        found = searched(suites, corpus, context.model_folder, embed, bar)
         name = context.model_settings["name"]
         results.overlaps(folder, name, corpus.name, found)
         path = results.near_duplicates(folder, name, corpus.name, found)
@@ -54,13 +54,15 @@ def search(context: RunContext) -> int:
     return DONE if any(one.overlap.flagged.value is not None for one in found) else NOT_ENOUGH
 
 
-def searched(suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None) -> list[Searched]:
+def searched(
+    suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None, bar: Progress
+) -> list[Searched]:
     """Overlap and near duplicates of every suite, and the accuracies in the model's latest runs. The corpus is read once."""
     from suites.contamination import accuracy, overlap, passages, results
 
     names = {suite.id: {f"{suite.id} {item.id}": item.id for item in suite.items} for suite in suites}
     texts = {f"{suite.id} {item}": text for suite in suites for item, text in texts_of(suite).items()}
-    whole, near = overlap.overlap(texts, corpus), passages.near_duplicates(texts, corpus, embed)
+    whole, near = overlap.overlap(texts, corpus), passages.near_duplicates(texts, corpus, embed, bar=bar)
     found = []
     for suite in suites:
         own = overlap.part(whole, names[suite.id])
@@ -120,6 +122,7 @@ def probed(
 
     pairs = given["paraphrases"] or loss_gap.of_suite(suite)
     fresh = given["fresh"] or ()
+    loss_gap.require_apart(pairs, fresh)
     readable, new = (
         [pair for pair in own if model.reads(pair.original) and model.reads(pair.paraphrase)] for own in (pairs, fresh)
     )
@@ -129,13 +132,11 @@ def probed(
             "contamination.fresh out"
         )
     if "logprobs" in model.capabilities:
-        gap = loss_gap.measure(model, readable, reference, new, seed)
+        unread = (len(pairs) - len(readable), len(fresh) - len(new))
+        gap = loss_gap.measure(model, readable, reference, new, seed, unread)
     else:
         none = missing("not_applicable", "the model gives no log-probabilities", loss_gap.NATS)
         gap = loss_gap.LossGap(none, None, None, None, {})
-    unread = {"the model cannot read it": len(pairs) - len(readable)}
-    if len(readable) < len(pairs):
-        gap = replace(gap, gap=replace(gap.gap, excluded={**gap.gap.excluded, **unread}))
     if suite.canary is None:
         exposure = missing("not_applicable", "the suite has no canary", canary.BITS)
     else:

@@ -29,6 +29,7 @@ RATIO = (0.8, 1.25)  # tokens of a paraphrase / tokens of its original: outside 
 FEWEST = 20  # pairs
 REWORDED = "template"  # the kind of variant that is the same item in other words
 NATS = "nats a token"
+LENGTH, UNREAD = "length differs", "the model cannot read it"  # why a pair is left out
 ALONE = "descriptive: without a reference model or fresh items nothing tells contamination from plain wording"
 
 
@@ -74,8 +75,13 @@ def of_suite(suite: Suite) -> list[Reworded]:
 
 
 def read(path: Path) -> list[Reworded]:
-    """Pairs from a file of JSON lines {"item", "original", "paraphrase", "cluster" (optional)}. UserError for any other line."""
-    found, seen = [], set()
+    """Pairs from a file of JSON lines {"item", "original", "paraphrase", "cluster" (optional)}.
+
+    UserError for any other line, and for an item or an original that is there twice: one pair would count as many.
+    """
+    found: list[Reworded] = []
+    seen: set[str] = set()
+    lines: dict[tuple[str, ...], int] = {}  # by the texts of a pair
     text = bounded_text.given(path, "give a file of JSON lines in UTF-8")
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), 1):  # texts may hold U+2028
         try:
@@ -92,9 +98,27 @@ def read(path: Path) -> list[Reworded]:
             raise UserError(f"{path}, line {number} has the item {item!r} again; give every pair a name of its own")
         seen.add(item)
         found.append(Reworded(item, original, paraphrase, cluster))
+        if (first := lines.setdefault(words(found[-1]), number)) != number:
+            raise UserError(f"{path}, line {number} has the original of line {first} again; give every original once")
     if not found:
         raise UserError(f"{path} has no pairs; write one a line, or leave the setting out")
     return found
+
+
+def words(pair: Reworded) -> tuple[str, ...]:
+    """The words of the original: by them two pairs are of the same text, whatever their names, case and spaces."""
+    return tuple(overlap.tokens(pair.original))
+
+
+def require_apart(pairs: Sequence[Reworded], fresh: Sequence[Reworded]) -> None:
+    """UserError if a fresh pair has the original of one of the items: their difference would hide what the model has read."""
+    known = {words(pair): pair.item for pair in pairs}
+    for pair in fresh:
+        if (item := known.get(words(pair))) is not None:
+            raise UserError(
+                f"the fresh pair {pair.item!r} has the text of the item {item!r}; fresh pairs are of texts that no model has "
+                "read: take it out of contamination.fresh"
+            )
 
 
 def fits(pair: Reworded) -> bool:
@@ -128,8 +152,11 @@ def measure(
     reference: ModelUnderTest | None = None,
     fresh: Sequence[Reworded] = (),
     seed: int = 0,
+    unread: tuple[int, int] = (0, 0),
 ) -> LossGap:
     """193 over the pairs whose length fits; the others are counted as excluded.
+
+    `unread`: how many pairs, and how many fresh ones, were left out before because the model cannot read them; counted too.
 
     g = NLL(paraphrase) - NLL(original). Beyond a reference model: mean of g - g_reference over the same pairs, one-sided by sign
     flips. Beyond fresh items: mean g - mean g of the fresh ones, one-sided by relabelling. Beyond both: the same of
@@ -137,7 +164,8 @@ def measure(
     pairs.
     """
     kept, new = [pair for pair in pairs if fits(pair)], [pair for pair in fresh if fits(pair)]
-    excluded = {"length differs": len(pairs) - len(kept)} if len(kept) < len(pairs) else {}
+    excluded = _counted({LENGTH: len(pairs) - len(kept), UNREAD: unread[0]})
+    of_both = _counted({**excluded, f"fresh: {LENGTH}": len(fresh) - len(new), f"fresh: {UNREAD}": unread[1]})
     own = gaps(model, kept) if kept else []
     gap = replace(mean_gap(own, [pair.cluster for pair in kept], seed), excluded=excluded)
     by_item = {pair.item: value for pair, value in zip(kept, own, strict=True)}
@@ -150,10 +178,15 @@ def measure(
         beyond = replace(mean_gap(rest, clusters[0], seed), excluded=excluded)
     if fresh:
         of_new = gaps(model, new) if new else []
-        against = beyond_fresh(own, of_new, clusters, seed)
+        against = replace(beyond_fresh(own, of_new, clusters, seed), excluded=of_both)
         if reference is not None and rest is not None:
             both = beyond_fresh(rest, _less(of_new, gaps(reference, new) if new else []), clusters, seed)
+            both = replace(both, excluded=of_both)
     return LossGap(gap, beyond, against, both, by_item)
+
+
+def _counted(excluded: Mapping[str, int]) -> dict[str, int]:
+    return {reason: count for reason, count in excluded.items() if count}
 
 
 def _less(own: Sequence[float], other: Sequence[float]) -> list[float]:

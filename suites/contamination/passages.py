@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shown_progress import NoProgress, Progress
 from suites.contamination import overlap
 from suites.contamination.overlap import Threshold
 from suites.estimate import Estimate
@@ -20,6 +21,8 @@ from suites.statistics import proportions
 PAIRS = Path(__file__).with_name("pairs.jsonl")  # 40 pairs of near duplicates, 40 of other texts of the same form
 DUPLICATE, OTHER = "duplicate", "other"
 KEPT = 3  # most similar passages that are kept of an item
+EMBEDDED = 256  # items whose vectors are computed at a time
+NO_PROGRESS = NoProgress()
 CHUNK = 4096  # passages that are compared at a time and held in memory
 
 
@@ -91,25 +94,31 @@ def of_corpus(folder: Path, longest: int) -> Iterator[Passage]:
 
 
 def near_duplicates(
-    texts: Mapping[str, str], folder: Path, embed: Embedder | None = None, cosine: float = overlap.COSINE
+    texts: Mapping[str, str],
+    folder: Path,
+    embed: Embedder | None = None,
+    cosine: float = overlap.COSINE,
+    bar: Progress = NO_PROGRESS,
 ) -> NearDuplicates:
     """Pairs of items (`texts` by id) and passages with a Jaccard index >= `threshold()` or, with `embed`, a cosine >= `cosine`.
 
     Candidates come from MinHash with 128 permutations over 5-token shingles and are compared exactly. An item with fewer tokens
-    than a shingle is excluded. UserError as `of_corpus`. Source: Broder 1997.
+    than a shingle is excluded. `bar` counts items and passages. UserError as `of_corpus`. Source: Broder 1997.
     """
     compared = {name: bool(overlap.shingles(text)) for name, text in texts.items()}
     names = [name for name, long_enough in compared.items() if long_enough]
     items, limit = [texts[name] for name in names], threshold().value
     longest = max((len(overlap.tokens(text)) for text in items), default=1)
-    remembered = _remembering(embed, items)
+    remembered = _remembering(embed, items, bar)
     pairs, count = [], 0
     corpus = of_corpus(folder, longest)
     while chunk := list(itertools.islice(corpus, CHUNK)):
         count += len(chunk)
+        bar.expect(len(chunk))
         other = [one.text for one in chunk]
         for pair in overlap.near_duplicates(items, other, limit, remembered, cosine) if items else ():
             pairs.append(Likeness(names[pair.first], chunk[pair.second], pair.jaccard, pair.cosine))
+        bar.advance(len(chunk))
     order = {name: place for place, name in enumerate(names)}
     alike = {pair: max(pair.jaccard or 0.0, pair.cosine or 0.0) for pair in pairs}
     pairs.sort(key=lambda pair: (order[pair.item], -alike[pair], pair.passage.file, pair.passage.line))
@@ -162,11 +171,16 @@ def _cut(text: str, longest: int) -> Iterator[str]:
         yield " ".join(words[start : start + longest])
 
 
-def _remembering(embed: Embedder | None, items: Sequence[str]) -> Embedder | None:
+def _remembering(embed: Embedder | None, items: Sequence[str], bar: Progress) -> Embedder | None:
     """`embed` with the items' vectors cached, since they are compared with every chunk."""
     if embed is None or not items:
         return None
-    known = np.asarray(embed(items))
+    bar.expect(len(items))
+    parts = []
+    for start in range(0, len(items), EMBEDDED):
+        parts.append(np.asarray(embed(items[start : start + EMBEDDED])))
+        bar.advance(len(parts[-1]))
+    known = np.concatenate(parts)
     return lambda texts: known if texts is items else np.asarray(embed(texts))
 
 

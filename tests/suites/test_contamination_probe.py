@@ -324,6 +324,35 @@ def test_the_first_word_of_a_loss_ends_at_white_space_of_any_kind(text, asked):
     assert loss_gap.losses(Asked(), [text]) == [2.0]
 
 
+def test_one_original_counts_once_and_is_not_both_known_and_fresh(tmp_path):
+    """Twenty copies of one pair would be the fewest that are tested; a fresh pair that is an item would hide what was read."""
+    line = '{{"item": "i{0}", "original": "{1}", "paraphrase": "we go home by {2} train"}}\n'
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(line.format(k, ("The  train home!", "the train home")[k % 2], k) for k in range(20)))
+    with pytest.raises(UserError, match="line 2 has the original of line 1 again"):
+        loss_gap.read(path)
+    one, same, other = (
+        loss_gap.Reworded(*texts, "c")
+        for texts in (("a", "the red cat", "x"), ("b", "The red cat.", "y"), ("c", "the red dog", "z"))
+    )
+    with pytest.raises(UserError, match="the fresh pair 'b' has the text of the item 'a'"):
+        loss_gap.require_apart([one], [other, same])
+    loss_gap.require_apart([one], [other])
+
+
+def test_pairs_left_out_are_counted_in_every_comparison():
+    """Of 24 old and 23 fresh pairs one each is too long; 3 and 2 were left out before, since the model cannot read them."""
+    old = [loss_gap.Reworded(f"o{k}", f"old {k} a b", f"b a old {k}", f"o{k}") for k in range(23)]
+    new = [loss_gap.Reworded(f"n{k}", f"new {k} a b", f"b a new {k}", f"n{k}") for k in range(22)]
+    too_long = loss_gap.Reworded("x", "a b c", "a b c d e f g h", "x")
+    model, reference = Reader([]), Reader([])
+    found = loss_gap.measure(model, [*old, too_long], reference, [*new, too_long], unread=(3, 2))
+    of_old = {"length differs": 1, "the model cannot read it": 3}
+    both = {**of_old, "fresh: length differs": 1, "fresh: the model cannot read it": 2}
+    assert found.gap.excluded == found.beyond_reference.excluded == of_old
+    assert found.beyond_fresh.excluded == found.beyond_both.excluded == both
+
+
 def test_a_file_without_pairs_is_refused(tmp_path):
     (path := tmp_path / "pairs.jsonl").write_text("")
     with pytest.raises(UserError, match="has no pairs; write one a line, or leave the setting out"):
