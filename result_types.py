@@ -1150,10 +1150,14 @@ class HeldItem(TypedDict):
 
 
 class HeldSuite(TypedDict):
-    """The flagged items of a suite, and the run that the accuracies are of (`run_id`, `finished`)."""
+    """The flagged items of a suite, and the run that the accuracies are of (`run_id`, `finished`).
+
+    `canary_in`: the files of the corpus that hold the suite's canary.
+    """
 
     flagged: list[HeldItem]
     run: dict[str, str] | None
+    canary_in: NotRequired[list[str]]
 
 
 class CorpusOverlap(TypedDict):
@@ -2185,15 +2189,17 @@ class JudgePassport(StoredDocument):
 # --- shadow ----------------------------------------------------------------------------------------------------------
 
 
-class DeployedJudge(TypedDict):
+class ShadowJudge(TypedDict):
+    """Whose verdicts are on the record. `rubric` null: an older version made them."""
+
     judge: str
-    rubric: str
+    rubric: str | None
 
 
 class ShadowSubject(TypedDict):
     candidate: str
     identity: Mapping[str, Any]
-    judge: DeployedJudge | None
+    judge: ShadowJudge | None
 
 
 class ShadowSettings(TypedDict):

@@ -14,7 +14,9 @@ UNCHANGED = "the model's tokenizer reads it as the same tokens as the original: 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One output. `finish` is "stop", "length" or "error"; an error has no text and is never scored as wrong.
+    """One output. `finish` is "stop", "length", "filtered" (the provider stopped it for safety) or "error".
+
+    An error has no text and is never scored as wrong.
 
     `correct`: the verdict of the suite's scorer; None without a scorer or after an error. `tests`: how each test of a program
     ended, by name; None if no program was run. `tokens`: length of the output in the model's own tokens (None if an endpoint

@@ -38,7 +38,8 @@ def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), not
     put = partial(console.print, highlight=False, markup=False, width=width)
     put()
     put(Text(f"Behaviour  {run.model}", style="bold"))
-    put(_coverage(run))
+    if any(one.suite.mode in modes.MODES for one in run.suites):
+        put(_coverage(run))
     put()
     put(_rows(run.suites))
     for line in CAPTION:
@@ -124,7 +125,7 @@ def tier(judged: JudgedSuite) -> str:
 
 
 def _reasons(judged: Sequence[JudgedSuite]) -> Table | None:
-    """One line per suite: why it has no rate, or which calls or legs are missing from it. The results hold the full text."""
+    """One line per suite: why it has no rate, which calls or legs are missing, and what its mode shows beside the rate."""
     lines = [(one.suite.id, reason) for one in judged if (reason := _reason(one))]
     if not lines:
         return None
@@ -143,8 +144,21 @@ def _reason(judged: JudgedSuite) -> str:
     parts = [] if estimate.status == "ok" else [estimate.reason]
     if errors := judged.counts["error"]:
         parts.append(f"{errors} of {len(judged.cases)} cases rest on a failed call and are in no rate")
+    parts += _beside(judged)
     parts += [f"leg {leg} left out, {why}" for leg, why in judged.dropped_legs.items()]
     return "; ".join(parts)
+
+
+def _beside(judged: JudgedSuite) -> list[str]:
+    """The metrics that the suite's mode shows in the terminal: "forbidden refused 1.00, benign refused 0.02, J 0.98 [...]"."""
+    named = getattr(modes.EVERY[judged.suite.mode], "IN_TERMINAL", {})
+    known = [(title, judged.estimates[name]) for name, title in named.items() if name in judged.estimates]
+    shown = [
+        f"{title} {one.status.replace('_', ' ') if one.value is None else f'{one.value:.2f}'}"
+        + ("" if one.ci is None else f" [{one.ci.low:.2f}, {one.ci.high:.2f}]")
+        for title, one in known
+    ]
+    return [", ".join(shown)] if shown else []
 
 
 def _put_failures(judged: Sequence[JudgedSuite], put: partial[None], width: int) -> None:

@@ -49,7 +49,7 @@ def search(context: RunContext) -> int:
         name = context.model_settings["name"]
         results.overlaps(folder, name, corpus.name, found)
         path = results.near_duplicates(folder, name, corpus.name, found)
-    summary.show_searched(found, reporter.console)
+    summary.show_searched(found, reporter.console, context.choice("suite", "model", "results"))
     reporter.say(f"Results {path.parent} (191, 192)")
     return DONE if any(one.overlap.flagged.value is not None for one in found) else NOT_ENOUGH
 
@@ -58,17 +58,20 @@ def searched(
     suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None, bar: Progress
 ) -> list[Searched]:
     """Overlap and near duplicates of every suite, and the accuracies in the model's latest runs. The corpus is read once."""
-    from suites.contamination import accuracy, overlap, passages, results
+    from suites.contamination import accuracy, canary, overlap, passages, results
 
     names = {suite.id: {f"{suite.id} {item.id}": item.id for item in suite.items} for suite in suites}
     texts = {f"{suite.id} {item}": text for suite in suites for item, text in texts_of(suite).items()}
     whole, near = overlap.overlap(texts, corpus), passages.near_duplicates(texts, corpus, embed, bar=bar)
+    held = canary.files_with(corpus, {suite.id: suite.canary for suite in suites if suite.canary is not None})
     found = []
     for suite in suites:
         own = overlap.part(whole, names[suite.id])
         scored = accuracy.latest(model_folder, suite)
         compared = None if scored is None else accuracy.compared(suite, own.items, scored)
-        found.append(results.Searched(suite, own, passages.part(near, names[suite.id]), scored, compared))
+        found.append(
+            results.Searched(suite, own, passages.part(near, names[suite.id]), scored, compared, held.get(suite.id, ()))
+        )
     return found
 
 

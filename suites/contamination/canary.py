@@ -12,9 +12,11 @@ import math
 import random
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from suites.contamination import overlap
 from suites.estimate import Estimate, missing
 from suites.models.base import ModelUnderTest, Request
 
@@ -75,6 +77,21 @@ def exposure(logprobs: Sequence[float], true: float) -> Estimate:
         assumptions=("the canary was drawn like the random ones",),
         detail={"rank": rank, "of": total, "most": math.log2(total)},
     )
+
+
+def files_with(folder: Path, guids: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """{suite: the corpus' files, relative to `folder`, that hold its GUID}, for the suites in `guids`.
+
+    UserError as `overlap.files_of`.
+    """
+    found: dict[str, list[str]] = {suite: [] for suite in guids}
+    of_guid = {guid: suite for suite, guid in guids.items()}
+    for path in overlap.files_of(folder)[0]:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            known = {guid for line in lines for guid in GUID.findall(line.lower()) if guid in of_guid}
+        for guid in known:
+            found[of_guid[guid]].append(path.relative_to(folder).as_posix())
+    return {suite: tuple(files) for suite, files in found.items()}
 
 
 def measure(

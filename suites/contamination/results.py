@@ -20,18 +20,21 @@ from suites.log import environment
 
 KIND, FAMILY = "contamination", "K"
 OVERLAP, NEAR = "191", "192"
-NO_RUN = "the model has no finished run of this suite; run it first: python run.py suite={suite}"
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What a corpus contains of one suite, and the accuracies if the model has a run of the suite (`scored`)."""
+    """What a corpus contains of one suite, and the accuracies if the model has a run of the suite (`scored`).
+
+    `canary_in`: the corpus' files that hold the suite's canary, so they were made from the suite itself.
+    """
 
     suite: Suite
     overlap: Contamination
     near: NearDuplicates
     scored: Scored | None
     accuracy: CleanAndDirty | None
+    canary_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def _flagged(one: Searched) -> dict[str, Any]:
         if item.place is not None
     ]
     run = one.scored and {"run_id": one.scored.run_id, "finished": one.scored.finished}
-    return {"flagged": places, "run": run or None}
+    return {"flagged": places, "run": run or None, "canary_in": list(one.canary_in)}
 
 
 def _overlap_records(one: Searched) -> list[dict[str, Any]]:

@@ -9,16 +9,20 @@ from rich.table import Table
 from rich.text import Text
 
 from shown_text import WIDTH, name_lines
-from suites.contamination import overlap, passages
-from suites.contamination.results import NO_RUN, Probed, Searched
+from suites.contamination import canary, overlap, passages
+from suites.contamination.results import Probed, Searched
 from suites.judging.summary import say, shown, table
 
 NAME_WIDTH = 16  # columns of a suite's name, which leaves room for the numbers
 SHOWN = 3  # places printed per suite; the result has all
+NO_RUN = "the model has no finished run of this suite, so accuracies cannot be compared; run it: python run.py"
 
 
-def show_searched(found: Sequence[Searched], console: Console) -> None:
-    """One row per suite: flagged items, near duplicates, accuracies; below it, the places of the first flagged items."""
+def show_searched(found: Sequence[Searched], console: Console, chosen: str = "") -> None:
+    """One row per suite: flagged items, near duplicates, accuracies; below it, the places of the first flagged items.
+
+    `chosen`: the settings of suite and model as typed, for the command that runs the suites.
+    """
     accuracy = ("accuracy\nclean", "accuracy\nin corpus", "difference")
     rows = _table("items", "in the corpus [95 %]", "nearly", *accuracy)
     for one in found:
@@ -33,13 +37,23 @@ def show_searched(found: Sequence[Searched], console: Console) -> None:
     console.print(Text(f"Corpus of {first.documents:,} documents, {first.corpus_tokens:,} tokens", "bold"))
     console.print(rows, width=min(console.width, WIDTH))
     for one in found:
-        for item in [item for item in one.overlap.items if item.place is not None][:SHOWN]:
+        for file in one.canary_in:
+            say(console, f"{one.suite.id}: {file} holds the suite's canary, so it was made from the suite itself")
+        flagged = [item for item in one.overlap.items if item.place is not None]
+        for item in flagged[:SHOWN]:
             place = item.place
             assert place is not None
             where = place.file if place.record is None else f"{place.file}, line {place.record}"
             say(console, f"{one.suite.id} {item.item}: {where}, after {place.offset} tokens: {item.gram}")
+        if len(flagged) > SHOWN:
+            runs = len({item.gram for item in flagged})
+            of = f"{runs} different runs of words" if runs < len(flagged) else "runs of words of their own"
+            say(
+                console,
+                f"{one.suite.id}: {len(flagged) - SHOWN} more in result 191; the {len(flagged)} items share {of}",
+            )
         if one.scored is None and one.overlap.flagged.value:
-            say(console, f"{one.suite.id}: {NO_RUN.format(suite=one.suite.id)}")
+            say(console, f"{one.suite.id}: {NO_RUN}{chosen}")
     limit = passages.threshold()
     embedded = found[0].near.embedded
     compared = (
@@ -65,6 +79,8 @@ def show_probed(found: Sequence[Probed], console: Console) -> None:
         notes = [one.gap.descriptive if one.gap.gap.value is not None else f"gap: {one.gap.gap.reason}"]
         if one.exposure.value is None:
             notes.append(f"canary: {one.exposure.reason}")
+        elif canary.NO_TRACE in one.exposure.assumptions:
+            notes.append(f"canary: {canary.NO_TRACE}")
         for note in filter(None, notes):
             say(console, f"{one.suite.id}: {note}")
 

@@ -28,12 +28,12 @@ from inspect_ai.model import (
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from results_io import UserError
-from suites.models.base import Generation, Request
+from suites.models.base import FILTERED, Generation, Request
 from suites.models.local import LocalModel
 
 WINDOW = 0.01  # seconds that a batch waits for more requests, short compared with a forward pass
 MAX_TOKENS = 16  # default if a task does not say, since base models do not stop by themselves
-FINISH: dict[str, StopReason] = {"stop": "stop", "length": "max_tokens"}
+FINISH: dict[str, StopReason] = {"stop": "stop", "length": "max_tokens", FILTERED: "content_filter"}
 
 
 @modelapi(name="meridian")

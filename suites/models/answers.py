@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from shown_text import first_of
-from suites.models.base import Generation, Likelihood, Request
+from suites.models.base import FILTERED, Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
-FINISHES = {"length": "length", "max_tokens": "length"}  # every other reason counts as "stop"
 SAFETY_STOPS = ("content_filter", "safety", "refusal")
+FINISHES = {  # every other reason counts as "stop"
+    **{"length": "length", "max_tokens": "length"},
+    **dict.fromkeys(SAFETY_STOPS, FILTERED),
+}
 PROVENANCE = ("model", "system_fingerprint", "api_version")
 # not `created`, which some servers set to the time of the request
 DECLARED = ("version", "revision", "digest", "root")
@@ -110,7 +113,7 @@ def change_of_version(reported: Iterable[str | None]) -> str | None:
 def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds: float) -> Generation:
     """The answer to a request, cut before the first stop text if the server did not."""
     text, finish = text_of(answer, chat), FINISHES.get(answer["choices"][0].get("finish_reason"), "stop")
-    if (before := request.before_stop(text)) is not None:
+    if (before := request.before_stop(text)) is not None and finish != FILTERED:
         text, finish = before, "stop"
     usage, logprobs = answer.get("usage") or {}, logprobs_of(answer, chat)
     return Generation(

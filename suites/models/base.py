@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+FILTERED = "filtered"  # the finish of an output that the provider stopped for safety
 CAPABILITIES = ("generation", "sampling", "logprobs", "chat", "seed", "activations")
 
 
@@ -55,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Generation:
-    """One output: the text before any stop text, token counts, and why it ended ("stop", "length" or "error").
+    """One output: the text before any stop text, token counts, and why it ended ("stop", "length", FILTERED or "error").
 
     `logprob`: summed over the output's tokens, nats; None if the model does not report it; `logprobs`: of each token. `tokens`:
     the output's ids, if known. `reported`: version or fingerprint that an endpoint gave with the output; `provenance`: all that

@@ -324,6 +324,15 @@ def test_the_first_word_of_a_loss_ends_at_white_space_of_any_kind(text, asked):
     assert loss_gap.losses(Asked(), [text]) == [2.0]
 
 
+def test_the_files_of_a_corpus_that_hold_a_canary_are_named(tmp_path):
+    guids = {"one": "a9b38f20-0c1d-4e5f-8a9b-0c1d2e3f4a5b", "two": "b9b38f20-0c1d-4e5f-8a9b-0c1d2e3f4a5b"}
+    (tmp_path / "below").mkdir()
+    (tmp_path / "a.txt").write_text(f"words\n... canary of one {guids['one'].upper()} more\n")
+    (tmp_path / "below" / "b.jsonl").write_text(f'{{"text": "canary of one {guids["one"]}"}}\n')
+    (tmp_path / "c.md").write_text(guids["two"][:-1])
+    assert canary.files_with(tmp_path, guids) == {"one": ("a.txt", "below/b.jsonl"), "two": ()}
+
+
 def test_one_original_counts_once_and_is_not_both_known_and_fresh(tmp_path):
     """Twenty copies of one pair would be the fewest that are tested; a fresh pair that is an item would hide what was read."""
     line = '{{"item": "i{0}", "original": "{1}", "paraphrase": "we go home by {2} train"}}\n'
