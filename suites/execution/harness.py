@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from suites.execution.sandbox import CannotStart, Sandbox, SandboxEnded, Session
 Status = Literal["passed", "failed", "error", "timeout", "killed"]
 TOLERANCE = 1e-9  # relative and absolute, for floating-point numbers
 NOT_LOADED = "the program was not loaded"
+MOST_TEXT = 200  # characters of an error's name and of its message
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def _calls(
 
 def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
     try:
-        return session.ask(request, seconds)
+        return of_form(session.ask(request, seconds))
     except TimedOut:
         raise _Broken("timeout", f"no answer in {seconds:g} s") from None
     except TooMuch:
@@ -111,13 +113,25 @@ def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapp
         raise _Broken("killed" if error.killed else "error", str(error)) from None
 
 
+def of_form(reply: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A reply with the texts `raised` and `why` cut to MOST_TEXT. It may be the program's own, so another form is an error of it."""
+    texts = {key: reply[key] for key in ("raised", "why") if key in reply}
+    if ("value" in reply) == ("raised" in reply) or not all(isinstance(text, str) for text in texts.values()):
+        raise _Broken("error", "its reply has another form than a value, or the name of an error and a message")
+    try:
+        json.dumps(reply, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        raise _Broken("error", "its reply holds half a character, or is nested too deep") from None
+    return {**reply, **{key: text[:MOST_TEXT] for key, text in texts.items()}}
+
+
 def verdict(test: ProgramTest, reply: Mapping[str, Any]) -> tuple[Status, str]:
     """(status, why) of a reply. The comparison is made here, with expected values that the sandbox never sees."""
     raised = reply.get("raised")
     if test.raises is not None:
         if raised == test.raises:
             return "passed", ""
-        said = f"raised {raised}" if raised else f"returned {_shown(reply.get('value'))}"
+        said = f"raised {raised}" if raised is not None else f"returned {_shown(reply.get('value'))}"
         return "failed", f"{said}, expected {test.raises}"
     if raised is not None:
         return "error", f"{raised}: {reply.get('why')}"

@@ -28,7 +28,7 @@ def main() -> None:
             reply["value"] = answer(request, found)
         except BaseException as error:  # SystemExit and the like are an answer, too
             reply = {**reply, "raised": type(error).__name__, "why": shown(error)}
-        data = (written(reply) + "\n").encode()
+        data = written(reply) + b"\n"
         while data:
             data = data[os.write(replies, data) :]
 
@@ -45,17 +45,18 @@ def answer(request: dict, found: dict) -> object:
     return sys.version.split()[0]
 
 
-def written(reply: dict) -> str:
-    """A reply as JSON; a value that JSON does not hold is none."""
+def written(reply: dict) -> bytes:
+    """A reply as JSON; a value that JSON does not hold, or that has half a character, is none."""
     try:
-        return json.dumps(reply, allow_nan=False)
+        return json.dumps(reply, allow_nan=False, ensure_ascii=False).encode()
     except BaseException as error:
-        return json.dumps({"nonce": reply["nonce"], "raised": "NoAnswer", "why": "no JSON: " + shown(error)})
+        return json.dumps({"nonce": reply["nonce"], "raised": "NoAnswer", "why": "no JSON: " + shown(error)}).encode()
 
 
 def shown(error: BaseException) -> str:
+    """The message of an error; half a character is written as its escape."""
     try:
-        return str(error)[:200]
+        return str(error)[:200].encode(errors="backslashreplace").decode()
     except BaseException:
         return ""
 

@@ -219,6 +219,77 @@ def test_a_container_has_no_network_and_no_rights_and_is_taken_away(docker):
     assert box.identity["image"] == IMAGE and box.identity["network"] == "cut"
 
 
+REPLY = """
+import json, os, sys
+def f(a, b):
+    main = sys._getframe(2).f_locals
+    reply = json.dumps({"nonce": main["request"]["nonce"], **FORGED})
+    os.write(main["replies"], reply.encode() + b"\\n")
+    return a + b
+"""
+
+
+@pytest.mark.parametrize(
+    ("forged", "said"),
+    [
+        ({"raised": ["x"]}, "another form"),
+        ({"raised": {"ValueError": 1}, "why": "x"}, "another form"),
+        ({"raised": None}, "another form"),
+        ({"raised": "ValueError", "why": 3}, "another form"),
+        ({"raised": "ValueError", "why": ["x"]}, "another form"),
+        ({"raised": "ValueError", "value": 3}, "another form"),
+        ({}, "another form"),
+        ({"raised": "ValueError", "why": "\ud800"}, "half a character"),
+        ({"raised": "\udfff"}, "half a character"),
+        ({"value": "\ud800"}, "half a character"),
+        ({"value": {"\ud800": [1]}}, "half a character"),
+        ({"value": 3, "\ud800": 4}, "half a character"),
+    ],
+)
+@pytest.mark.parametrize("test", [ProgramTest("one", [1, 2], 3), ProgramTest("one", [1, 2], raises="ValueError")])
+def test_a_reply_of_another_form_that_the_program_wrote_is_an_error_and_is_recorded(
+    docker, tmp_path, forged, said, test
+):
+    box, text = sandbox.open_sandbox("docker", SETTINGS), REPLY.replace("FORGED", repr(forged))
+    ran = harness.run(text, "f", [test], box, 20.0, 60.0)
+    assert (ran.tests, ran.passed, ran.error) == ({"one": "error"}, False, None) and said in ran.why["one"]
+    with ExecutionRecord(tmp_path / execution_record.NAME) as known:
+        known.add("key", text, ran, {})
+    (line,) = execution_record.read(tmp_path / execution_record.NAME)
+    assert (line["tests"], line["why"]) == (dict(ran.tests), dict(ran.why))
+
+
+def test_half_a_character_in_what_a_program_returns_or_raises_is_written_as_its_escape(docker, tmp_path):
+    box = sandbox.open_sandbox("docker", SETTINGS)
+    text = "def f(kind):\n    if kind: raise ValueError('\\ud800' * 999)\n    return {'\\ud800': 1}"
+    tests = [
+        ProgramTest("raised", [True], 3),
+        ProgramTest("expected", [True], raises="ValueError"),
+        ProgramTest("returned", [False], 3),
+    ]
+    ran = harness.run(text, "f", tests, box, 20.0, 60.0)
+    assert ran.tests == {"raised": "error", "expected": "passed", "returned": "error"}
+    assert ran.why["raised"] == "ValueError: " + ("\\ud800" * 34)[:200]  # 6 characters each
+    assert ran.why["returned"].startswith("NoAnswer: no JSON: 'utf-8' codec can't encode character '\\ud800'")
+    assert [one[0] for one in docker.asked] == ["version", "run", "rm"]  # one process answered all
+    loading = harness.run("raise ValueError('\\ud800')", "f", tests, box, 20.0, 60.0)
+    assert loading.why["raised"] == "the program was not loaded: ValueError: \\ud800"
+    with ExecutionRecord(tmp_path / execution_record.NAME) as known:
+        known.add("one", text, ran, {})
+        known.add("two", text, loading, {})
+
+
+def test_names_and_messages_of_errors_are_cut_to_200_characters():
+    long = harness.of_form({"raised": "E" * 201, "why": "m" * 201, "nonce": "ab"})
+    assert long == {"raised": "E" * 200, "why": "m" * 200, "nonce": "ab"}
+    assert harness.of_form({"value": "v" * 201}) == {"value": "v" * 201}
+    deep: list = []
+    for _ in range(10**5):
+        deep = [deep]
+    with pytest.raises(harness._Broken, match="nested too deep"):
+        harness.of_form({"value": deep})
+
+
 def test_a_container_that_is_too_slow_is_replaced_for_the_other_tests(docker):
     box = sandbox.open_sandbox("docker", SETTINGS)
     text = "def f(a, b):\n    while a == 1: pass\n    return a + b"
