@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = "shadow"  # below results
 QUIET, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
+UNKNOWN_RUBRIC = "the record does not say by which rubric it judged; run with judge= once"
 
 
 def command(context: RunContext) -> int:
@@ -49,10 +50,11 @@ def command(context: RunContext) -> int:
     folder = folder_of(context, Path(given))
     key = sampling.key_of(folder, settings["key_env"])
     with context.alone(folder), traffic_record.TrafficRecord(folder) as opened:
+        _plan(context, model, opened, key, settings, deployed)
         done = _pass(context, logged, model, opened, key, redactor, settings)
         if deployed is not None:
             _judge(context, deployed, opened)
-        code = _finish(context, folder, opened, done, settings, model, deployed)
+        code = _finish(context, folder, opened, done, settings, model)
         _feed(context, opened, logged, settings)
     return code
 
@@ -63,6 +65,31 @@ def folder_of(context: RunContext, follow: Path) -> Path:
     if name.startswith(".") or {"/", "\\", "\0"} & set(name):
         raise UserError(f"shadow.name={name} is no plain name; expected one such as may-traffic")
     return context.results / FOLDER / overrides.folder_name(name)
+
+
+def _plan(
+    context: RunContext,
+    model: ModelUnderTest,
+    opened: TrafficRecord,
+    key: bytes,
+    settings: Mapping[str, Any],
+    deployed: Judge | None,
+) -> None:
+    """Fix on the record whatever the test depends on, and look whether the judge of its verdicts may still decide."""
+    opened.start(candidate=dict(model.identity), rate=settings["rate"], key=results_io.sha256(key.hex()))
+    opened.plan(settings["alpha"], settings["expected"])
+    stream = opened.stream
+    if deployed is not None:
+        opened.judged_by(deployed.fingerprint, deployed.rubric.sha256)
+    elif stream.judge is not None:
+        from suites.judging import passport
+
+        why = UNKNOWN_RUBRIC
+        if stream.rubric is not None:
+            why = passport.why_not(context.results / judge.FOLDER, stream.judge, stream.rubric)
+        if why is not None:
+            stream.doubt = f"its judge may not be deployed now ({why})"
+            context.reporter.say(f"The verdicts on the record decide nothing: {stream.doubt}")
 
 
 def _pass(
@@ -78,7 +105,6 @@ def _pass(
     from suites.shadow import evaluation
 
     now = datetime.now(UTC)
-    opened.start(candidate=dict(model.identity), rate=settings["rate"], key=results_io.sha256(key.hex()))
     if deleted := opened.expire(now.date().isoformat()):
         context.reporter.say(f"{deleted} texts were older than {settings['retention']} days and are deleted")
     with context.reporter.counting("shadow") as bar:
@@ -132,15 +158,14 @@ def _finish(
     done: Pass,
     settings: Mapping[str, Any],
     model: ModelUnderTest,
-    deployed: Judge | None,
 ) -> int:
     """Write the suite of failed requests and result 189, print the table, and return the exit code."""
     from suites.shadow import results, suite
 
     target = suite.write(folder, folder.name, opened.stream, settings["siblings"], settings["max_tokens"])
-    by = None if deployed is None else {"judge": deployed.fingerprint, "rubric": deployed.rubric.sha256}
+    stream = opened.stream
+    by = None if stream.judge is None else {"judge": stream.judge, "rubric": stream.rubric}
     subject = {"candidate": model.name, "identity": dict(model.identity), "judge": by}
-    opened.alarmed(results.alarms(opened.stream, settings))
     path, worse = results.write(folder, opened.stream, done, settings, subject, None if target is None else target.name)
     context.reporter.console.print(table(read(path)))
     if target is not None:

@@ -81,9 +81,10 @@ def follow(
 
 
 def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord, bar: Progress) -> int:
-    """Let a judge compare candidate (A) and deployed answer (B) in both orders, for pairs without a verdict; returns how many.
+    """Let the record's judge compare candidate (A) and deployed answer (B) in both orders, for pairs without a verdict.
 
-    Only texts that are still stored can be judged. A pair with a failed call is asked again next time.
+    Returns how many it compared. Only texts that are still stored can be judged, and a pair with a failed call is asked again
+    next time.
     """
     waiting = [one for one in record.stream.sampled if one not in record.stream.verdicts and one in record.stream.texts]
     found = [_pair(record.stream.texts[one]) for one in waiting]
@@ -98,11 +99,14 @@ def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord
 
 
 def failing(stream: TrafficStream) -> dict[str, list[str]]:
-    """Requests on which the candidate is worse, by name, with reasons: a detector fires on its answer alone, or it lost."""
+    """Requests on which the candidate is worse, by name, with reasons: a detector fires on its answer alone, or it lost.
+
+    Verdicts that decide nothing are no reason.
+    """
     found: dict[str, list[str]] = {}
     for name, line in stream.sampled.items():
         reasons = [one for one, has in line["candidate"].items() if has and not line["live"][one]]
-        verdict = stream.verdicts.get(name)
+        verdict = stream.verdicts.get(name) if stream.doubt is None else None
         if verdict is not None and (verdict["original"], verdict["swapped"]) == ("B", "B"):
             reasons.append("judge")
         if reasons:

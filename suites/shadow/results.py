@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import results_io
-from calibrations.statistics import e_benjamini_hochberg
 from suites.estimate import Estimate, missing
 from suites.log import environment
 from suites.modes import quality
@@ -16,17 +15,23 @@ from suites.shadow import detectors, evaluation
 from suites.shadow.evaluation import Pass
 from suites.shadow.traffic_record import TrafficStream
 from suites.statistics import e_process, proportions
-from suites.statistics.e_process import Watched
+from suites.statistics.e_process import Direction, Watched
 
 NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
 HALF = 0.5  # expected share, among requests on which the two models differ, if neither is worse
 TEST = "e-process, beta(1, 1) mixture; e-BH over all metrics"
 WINS = "wins"
+MOST = (
+    2 * len(detectors.DETECTORS) + 1
+)  # metrics that there can be; e-BH is over them all, so that one may join at any time
 
 
 @dataclass(frozen=True)
 class DailyOutcomes:
-    """A stream of 0 and 1 with the day and the place on the record of each. `worse`: the side on which the candidate is worse."""
+    """A stream of 0 and 1 with the day and the place on the record of each, in the record's order.
+
+    `worse`: the side on which the candidate is worse. `decides`: whether an alarm on that side gives the exit code 1.
+    """
 
     name: str
     outcomes: tuple[bool, ...]
@@ -35,14 +40,15 @@ class DailyOutcomes:
     p0: float
     worse: str
     doubt: str | None = None
+    decides: bool = True
 
 
-def metrics(stream: TrafficStream, expected: Mapping[str, float | None]) -> list[DailyOutcomes]:
+def metrics(stream: TrafficStream) -> list[DailyOutcomes]:
     """The monitored streams.
 
     `<detector>.differs`: over requests on which the detector fires on one of the two answers, whether that is the candidate's;
-    tested against 1/2. `<detector>.rate`: whether it fires on the candidate's answer; tested against the `expected` rate, if one
-    is given. `wins`: over pairs that a judge decided, whether the candidate won; tested against 1/2.
+    tested against 1/2. `<detector>.rate`: over requests since its expected rate was fixed, whether it fires on the candidate's
+    answer; tested against that rate. `wins`: over pairs that the judge decided, whether the candidate won; tested against 1/2.
     """
     lines = list(stream.sampled.values())
     found = []
@@ -52,15 +58,19 @@ def metrics(stream: TrafficStream, expected: Mapping[str, float | None]) -> list
         found.append(
             _metric(f"{name}.differs", differing, lambda line, name=name: line["candidate"][name], HALF, doubt)
         )
-        if (p0 := expected.get(name)) is not None:
-            found.append(_metric(f"{name}.rate", lines, lambda line, name=name: line["candidate"][name], p0, doubt))
+        if (rate := stream.expected.get(name)) is not None:
+            later = [line for line in lines if line["seq"] > rate.since]
+            found.append(
+                _metric(f"{name}.rate", later, lambda line, name=name: line["candidate"][name], rate.p0, doubt)
+            )
     decided = [
         {**one, "day": stream.sampled[name]["day"]}
         for name, one in stream.verdicts.items()
         if one["original"] == one["swapped"] and one["original"] in ("A", "B")
     ]
     if stream.verdicts:
-        found.append(_metric(WINS, decided, lambda line: line["original"] == "A", HALF, None, worse="below"))
+        wins = _metric(WINS, decided, lambda line: line["original"] == "A", HALF, stream.doubt, worse="below")
+        found.append(replace(wins, decides=stream.doubt is None))
     return found
 
 
@@ -69,19 +79,12 @@ def watch(found: Sequence[DailyOutcomes], alpha: float) -> dict[str, Watched]:
     return {one.name: e_process.watch(one.outcomes, one.p0, alpha) for one in found}
 
 
-def alarms(stream: TrafficStream, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The alarms of all metrics watched now, for the record: {"metric", "side", "n", "worse", "metrics"} each."""
-    found = metrics(stream, settings["expected"])
-    return _alarms(found, watch(found, settings["alpha"]), settings["alpha"])
-
-
-def _alarms(found: Sequence[DailyOutcomes], watched: Mapping[str, Watched], alpha: float) -> list[dict[str, Any]]:
-    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], alpha)
-    return [
-        {"metric": one.name, "side": side, "n": alarm.n, "worse": side == one.worse, "metrics": len(found)}
-        for one, own in zip(found, sides, strict=True)
-        for side, alarm in own.items()
-    ]
+def alarms(
+    found: Sequence[DailyOutcomes], watched: Mapping[str, Watched], alpha: float
+) -> dict[str, dict[Direction, int]]:
+    """For every metric, after how many of its items e-BH first selected it on each side of p0."""
+    sides = e_process.alarms([watched[one.name] for one in found], [one.places for one in found], alpha, MOST)
+    return {one.name: {side: alarm.n for side, alarm in own.items()} for one, own in zip(found, sides, strict=True)}
 
 
 def write(
@@ -94,18 +97,15 @@ def write(
 ) -> tuple[Path, list[str]]:
     """Write 189; returns its path and the metrics with an alarm on the side on which the candidate is worse.
 
-    A metric has an alarm if e-BH over all metrics selected it after any line of the record, now or when an earlier pass ended.
-    The side is that of the rate then. What comes later, other requests or other metrics, does not turn an alarm around.
+    A metric has an alarm if e-BH over all metrics that there can be selected it after any line of the record. The side is that of
+    the rate then. What comes later, other requests or other metrics, does not turn an alarm around.
     """
-    found = metrics(stream, settings["expected"])
-    watched = watch(found, settings["alpha"])
-    chosen = e_benjamini_hochberg([watched[one.name].e for one in found], settings["alpha"])
-    given = {
-        **{(one["metric"], one["side"]): one for one in _alarms(found, watched, settings["alpha"])},
-        **stream.alarms,
-    }
-    sides = {one.name: {side: line["n"] for (name, side), line in given.items() if name == one.name} for one in found}
-    worse = sorted({name for (name, _), line in given.items() if line["worse"]})
+    found, alpha = metrics(stream), settings["alpha"]
+    watched = watch(found, alpha)
+    chosen = e_process.chosen([watched[one.name].e for one in found], alpha, MOST)
+    sides = alarms(found, watched, alpha)
+    worse = sorted(one.name for one in found if one.decides and one.worse in sides[one.name])
+    expected = {name: one.p0 for name, one in stream.expected.items()}
     failing = evaluation.failing(stream)
     document = {
         "number": NUMBER,
@@ -119,11 +119,12 @@ def write(
             "judged": len(stream.verdicts),
             "failing": len(failing),
         },
-        "alarms": sorted({name for name, _ in given}),
+        "alarms": sorted(name for name, own in sides.items() if own),
         "worse": worse,
         "data": {
             "settings": {
-                name: settings[name] for name in ("rate", "budget", "alpha", "retention", "opt_in", "expected")
+                **{name: settings[name] for name in ("rate", "budget", "alpha", "retention", "opt_in")},
+                "expected": {name: expected.get(name) for name in detectors.DETECTORS},
             },
             "days": {one.name: _days(one, watched[one.name]) for one in found},
             "redacted": _redacted(stream),
@@ -131,8 +132,7 @@ def write(
             "suite": suite,
         },
         "records": [
-            _record(one, watched[one.name], sides[one.name], bool(now), settings["alpha"])
-            for one, now in zip(found, chosen, strict=True)
+            _record(one, watched[one.name], sides[one.name], now, alpha) for one, now in zip(found, chosen, strict=True)
         ],
     }
     path = Path(folder) / f"{NUMBER}_{ID}.json"
@@ -143,7 +143,6 @@ def write(
 def _metric(
     name: str, lines: Sequence[Mapping[str, Any]], hit, p0: float, doubt: str | None, worse: str = "above"
 ) -> DailyOutcomes:
-    lines = sorted(lines, key=lambda line: line["seq"])  # a verdict may stand long after its request
     outcomes = tuple(bool(hit(line)) for line in lines)
     days, places = tuple(line["day"] for line in lines), tuple(line["seq"] for line in lines)
     return DailyOutcomes(name, outcomes, days, places, p0, worse, doubt)
@@ -179,7 +178,7 @@ def _redacted(stream: TrafficStream) -> dict[str, int]:
 
 
 def _record(
-    metric: DailyOutcomes, watched: Watched, sides: Mapping[str, int], selected: bool, alpha: float
+    metric: DailyOutcomes, watched: Watched, sides: Mapping[Direction, int], selected: bool, alpha: float
 ) -> dict[str, Any]:
     estimate = missing("insufficient_data", "no request bears on it so far", "share")
     if watched.n:

@@ -1,10 +1,15 @@
 """The record of a shadow evaluation: shadow.jsonl, a hash chain without texts, and a separate file with texts that expire.
 
 started    the candidate's identity, rate, a hash of the sampling key; once
+planned    alpha, and the expected rates that are new: they count requests after this line
+judge      the judge and its rubric; once
 sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted
-verdict    a deployed judge's verdicts on both answers, in both orders
-alarm      the first alarm of a metric on one side of its p0: after how many of its items, among how many metrics
+verdict    the judge's verdicts on both answers, in both orders
 expired    how many texts were deleted, and up to which day
+
+Whatever the test depends on is on the chain before the data that it decides, so its alarms follow from the chain alone and no
+later setting moves them. A record of an older version has no line `planned` or `judge`, and lines `alarm` that are not used:
+they do not say of which test they are.
 
 `texts.jsonl` has the redacted texts by the request's name. It is not part of the chain, so that texts can be deleted in time.
 """
@@ -27,7 +32,9 @@ from suites.log import chain, line_form
 from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 
 NAME, TEXTS = "shadow.jsonl", "texts.jsonl"
-STARTED, SAMPLED, VERDICT, ALARM, EXPIRED = "started", "sampled", "verdict", "alarm", "expired"
+STARTED, PLANNED, JUDGE, SAMPLED = "started", "planned", "judge", "sampled"
+VERDICT, ALARM, EXPIRED = "verdict", "alarm", "expired"
+ANOTHER = "or begin another record with shadow.name=NAME"
 RESTORE = "restore it from a copy, or move it away: what is on the record stays there without its texts"
 TEXT: Form = {
     **dict.fromkeys(("request", "prompt", "live", "candidate", "expires"), str),
@@ -35,36 +42,68 @@ TEXT: Form = {
 }
 FORMS: Mapping[str, Form] = {  # of what is read of a line
     STARTED: {"candidate": dict, "rate": NUMBER, "key": str},
+    PLANNED: {"alpha": NUMBER, "expected": [{"detector": str, "rate": NUMBER}]},
+    JUDGE: {"judge": str, "rubric": str},
     SAMPLED: {"request": str, "day": str, "part": int, "live": dict, "candidate": dict},
-    VERDICT: dict.fromkeys(("request", "judge", "original", "swapped"), MAYBE_TEXT),
+    VERDICT: {"request": str, "judge": str, "original": MAYBE_TEXT, "swapped": MAYBE_TEXT},
     ALARM: {"metric": str, "side": str, "n": int, "worse": bool},
     EXPIRED: {"texts": int, "until": str},
 }
 
 
+@dataclass(frozen=True)
+class ExpectedRate:
+    """The rate of a detector that was fixed with line `since` of the record: it is tested on the requests after that line."""
+
+    p0: float
+    since: int
+
+
 @dataclass
 class TrafficStream:
-    """The content of a record, in its order. `alarms` by metric and side. `texts`: those still stored, by the request's name."""
+    """The content of a record, in its order. `texts`: those still stored, by the request's name.
+
+    `judge`: whose verdicts these are; `rubric`: None if an older version made them. `doubt`: why they decide nothing now, which
+    depends on the judge's passport and is not on the record.
+    """
 
     started: Mapping[str, Any] | None = None
+    alpha: float | None = None
+    expected: dict[str, ExpectedRate] = field(default_factory=dict)
+    judge: str | None = None
+    rubric: str | None = None
+    doubt: str | None = None
     sampled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    alarms: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        """Add the next line. The first one about a request counts, so everything keeps the record's order.
+
+        Only an older version let several judges into one record. Their first one's verdicts are used.
+        """
+        kind = line["kind"]
+        if kind == STARTED:
+            self.started = line
+        elif kind == PLANNED:
+            self.alpha = line["alpha"] if self.alpha is None else self.alpha
+            for one in line["expected"]:
+                self.expected.setdefault(one["detector"], ExpectedRate(one["rate"], line["seq"]))
+        elif kind == SAMPLED:
+            self.sampled.setdefault(line["request"], line)
+        elif kind in (JUDGE, VERDICT):
+            self.judge = self.judge or line["judge"]
+            if kind == JUDGE:
+                self.rubric = self.rubric or line["rubric"]
+            elif line["judge"] == self.judge:
+                self.verdicts.setdefault(line["request"], line)
 
 
 def read(folder: Path) -> TrafficStream:
     """The record of a folder. UserError for a line that was changed."""
     stream = TrafficStream()
     for line in chain.read(Path(folder) / NAME, FORMS):
-        if line["kind"] == STARTED:
-            stream.started = line
-        elif line["kind"] == SAMPLED:
-            stream.sampled[line["request"]] = line
-        elif line["kind"] == VERDICT:
-            stream.verdicts[line["request"]] = line
-        elif line["kind"] == ALARM:
-            stream.alarms.setdefault((line["metric"], line["side"]), line)
+        stream.take(line)
     stream.texts = _texts(Path(folder) / TEXTS)
     return stream
 
@@ -79,8 +118,8 @@ def _texts(path: Path) -> dict[str, dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            one = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            one = bounded_text.value(line)
+        except ValueError as error:
             raise UserError(f"{path}: line {number} is not JSON ({error}); {RESTORE}") from None
         if (at := line_form.misfit(one, TEXT)) is not None:
             raise UserError(f"{path}: line {number} holds no texts: its {at or 'value'} is missing or wrong; {RESTORE}")
@@ -106,7 +145,7 @@ class TrafficRecord:
         """Record once what is monitored. UserError if the record is of something else, since a stream has one candidate."""
         known = self.stream.started
         if known is None:
-            (self.stream.started,) = self._writer.append([_line(STARTED, **facts)])
+            self._append([_line(STARTED, **facts)])
             return
         differs = [
             name
@@ -115,28 +154,54 @@ class TrafficRecord:
         ]
         if differs:
             raise UserError(
-                f"{self.folder} is the record of another {differs[0]} than this run has; go on with that one, or begin another "
-                "record with shadow.name=NAME"
+                f"{self.folder} is the record of another {differs[0]} than this run has; go on with that one, {ANOTHER}"
             )
+
+    def plan(self, alpha: float, expected: Mapping[str, float | None]) -> None:
+        """Fix alpha, and the expected rates that are not fixed yet; None leaves a rate as it is.
+
+        UserError for another value than the record has: alarms come with a probability of at most alpha only in a test that is
+        fixed before its data.
+        """
+        known = {"shadow.alpha": self.stream.alpha}
+        known |= {f"shadow.expected.{name}": one.p0 for name, one in self.stream.expected.items()}
+        given = {"shadow.alpha": alpha} | {
+            f"shadow.expected.{name}": p0 for name, p0 in expected.items() if p0 is not None
+        }
+        for name, value in given.items():
+            if known.get(name) not in (None, value):
+                raise UserError(
+                    f"{name}={value:g} differs from the {known[name]:g} of {self.folder}, which was fixed before its data; go on "
+                    f"with {name}={known[name]:g}, {ANOTHER}"
+                )
+        new = [
+            {"detector": name, "rate": p0}
+            for name, p0 in expected.items()
+            if p0 is not None and name not in self.stream.expected
+        ]
+        if self.stream.alpha is None or new:
+            self._append([_line(PLANNED, alpha=alpha, expected=new)])
+
+    def judged_by(self, judge: str, rubric: str) -> None:
+        """Fix the judge and its rubric. UserError for another one, since a stream of verdicts has one judge."""
+        stream = self.stream
+        if (stream.judge or judge, stream.rubric or rubric) != (judge, rubric):
+            what = "judge" if stream.judge != judge else "rubric"
+            raise UserError(
+                f"{self.folder} has verdicts of another {what} than this run; go on with that one or without judge=, {ANOTHER}"
+            )
+        if stream.rubric is None:
+            self._append([_line(JUDGE, judge=judge, rubric=rubric)])
 
     def add(self, lines: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]) -> None:
         """Append sampled requests, and store their texts. Texts are stored first, so every line on the chain had its texts."""
         self.stream.texts |= {one["request"]: dict(one) for one in texts}
         self._write_texts()
-        found = self._writer.append([_line(SAMPLED, **one) for one in lines])
-        self.stream.sampled |= {one["request"]: one for one in found}
+        self._append([_line(SAMPLED, **one) for one in lines])
 
     def judged(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Append a judge's verdicts."""
-        found = self._writer.append([_line(VERDICT, **one) for one in verdicts])
-        self.stream.verdicts |= {one["request"]: one for one in found}
-
-    def alarmed(self, alarms: Sequence[Mapping[str, Any]]) -> None:
-        """Append alarms that are not on the record yet: one that was given stays, whatever is watched later."""
-        new = [one for one in alarms if (one["metric"], one["side"]) not in self.stream.alarms]
-        if new:
-            found = self._writer.append([_line(ALARM, **one) for one in new])
-            self.stream.alarms |= {(one["metric"], one["side"]): one for one in found}
+        self._append([_line(VERDICT, **one) for one in verdicts])
 
     def expire(self, today: str) -> int:
         """Delete the expired texts permanently; returns their number."""
@@ -145,8 +210,12 @@ class TrafficRecord:
             for name in over:
                 del self.stream.texts[name]
             self._write_texts()
-            self._writer.append([_line(EXPIRED, texts=len(over), until=today)])
+            self._append([_line(EXPIRED, texts=len(over), until=today)])
         return len(over)
+
+    def _append(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        for line in self._writer.append(lines):
+            self.stream.take(line)
 
     def _write_texts(self) -> None:
         lines = "".join(

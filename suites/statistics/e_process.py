@@ -63,14 +63,14 @@ class FirstAlarm:
 
 
 def alarms(
-    watched: Sequence[Watched], times: Sequence[Sequence[int]], alpha: float = 0.05
+    watched: Sequence[Watched], times: Sequence[Sequence[int]], alpha: float = 0.05, among: int = 0
 ) -> list[dict[Direction, FirstAlarm]]:
     """For every stream its first alarm on each side of p0, where e-BH over all streams selects it after any item of any.
 
-    `times` [stream][item]: when each item came, rising, on one clock for all streams. Streams that are all quiet give any alarm
-    with a probability of at most `alpha`, whatever their dependence: k alarms need k e-values of at least K/(alpha k), so their
-    mean over the K streams is then at least 1/alpha, and that mean is an e-process, too. UserError for times that do not rise.
-    Source: Wang & Ramdas 2022.
+    `times` [stream][item]: when each item came, rising, on one clock for all streams. `among`: the number of streams that there
+    can be; those that have not begun have e = 1. Streams that are all quiet give any alarm with a probability of at most `alpha`,
+    whatever their dependence: k alarms need k e-values of at least K/(alpha k), so their mean over the K streams is then at least
+    1/alpha, and that mean is an e-process, too, if K is fixed. UserError for times that do not rise. Source: Wang & Ramdas 2022.
     """
     if not watched:
         return []
@@ -83,7 +83,7 @@ def alarms(
             )
         seen[:, place] = np.searchsorted(np.asarray(own, dtype=int), clock, side="right")
     values = np.stack([np.r_[1.0, one.path][seen[:, place]] for place, one in enumerate(watched)], axis=1)
-    selected = np.array([e_benjamini_hochberg(row, alpha) for row in values], dtype=bool).reshape(values.shape)
+    selected = np.array([chosen(row, alpha, among) for row in values], dtype=bool).reshape(values.shape)
     found: list[dict[Direction, FirstAlarm]] = []
     for place, one in enumerate(watched):
         first: dict[Direction, FirstAlarm] = {}
@@ -92,6 +92,12 @@ def alarms(
             first.setdefault(one.side(n), FirstAlarm(n, int(clock[row])))
         found.append(first)
     return found
+
+
+def chosen(values: Sequence[float] | np.ndarray, alpha: float, among: int = 0) -> list[bool]:
+    """Whether e-BH over `among` e-values selects each of these; the others, if there are fewer, are 1."""
+    waiting = np.ones(max(0, among - len(values)))
+    return [bool(one) for one in e_benjamini_hochberg(np.r_[values, waiting], alpha)[: len(values)]]
 
 
 def e_value(successes: int, n: int, p0: float) -> float:

@@ -10,6 +10,8 @@ import pytest
 
 import results_io
 from suites import models
+from suites.judging import passport
+from suites.shadow import traffic_record
 from tests.commandline import command
 from tests.suites.scripted import ScriptedModel
 
@@ -49,10 +51,39 @@ def test_a_candidate_that_says_nothing_any_more_is_an_alarm(traffic, tmp_path):
     worse = command(*settings)
     assert worse.code == 1 and "50 asked now" in worse.output and "suite=file suite.path=" in worse.output
     found = results_io.read(tmp_path / "results" / "shadow" / "live" / "189_shadow.json")
-    # all of the requests on which the two differ are against the candidate: of three metrics one needs e = 3/.05 = 60, and
-    # e = 2^n / (n + 1) is 51 at the ninth and 93 at the tenth
+    # all of the requests on which the two differ are against the candidate: of seven metrics one needs e = 7/.05 = 140, and
+    # e = 2^n / (n + 1) is 93 at the tenth and 171 at the eleventh
     assert found["worse"] == ["empty.differs"] and found["n"]["failing"] == 50
-    assert {one["metric_id"]: one["alarm"] for one in found["records"]}["W.shadow.empty.differs"] == 10
+    assert {one["metric_id"]: one["alarm"] for one in found["records"]}["W.shadow.empty.differs"] == 11
+
+
+def test_without_a_judge_the_verdicts_on_the_record_decide_as_long_as_its_passport_does(traffic, tmp_path, monkeypatch):
+    settings, _ = traffic
+    assert command(*settings, "shadow.budget=12").code == 0
+    folder = tmp_path / "results" / "shadow" / "live"
+    with traffic_record.TrafficRecord(folder) as record:
+        record.judged_by("one", "r")
+        lost = {"judge": "one", "original": "B", "swapped": "B"}
+        record.judged([{"request": name, **lost} for name in record.stream.sampled])
+    for passes, code, why in ((None, 0, "judge not validated"), (False, 0, "judge refused: kappa"), (True, 1, None)):
+        found = None if passes is None else passport.Passport("one", "r", passes, "kappa", tmp_path)
+        monkeypatch.setattr(passport, "find", lambda root, judge, rubric, found=found: found)
+        done = command(*settings, "shadow.budget=12")
+        written = results_io.read(folder / "189_shadow.json")
+        assert (done.code, written["subject"]["judge"]) == (code, {"judge": "one", "rubric": "r"}), done.errors
+        doubt = {one["metric_id"]: one["doubt"] for one in written["records"]}["W.shadow.wins"]
+        assert doubt == (why and f"its judge may not be deployed now ({why})")
+        assert ("The verdicts on the record decide nothing" in done.output) == bool(why)
+        assert (written["alarms"], written["worse"]) == (["wins"], [] if why else ["wins"])
+
+
+def test_another_alpha_is_one_sentence_before_anything_is_asked(traffic):
+    settings, _ = traffic
+    assert command(*settings, "shadow.budget=10").code == 0
+    other = command(*settings, "shadow.alpha=0.5")
+    assert other.code == 2 and "go on with shadow.alpha=0.05, or begin another record" in other.errors
+    assert other.errors.count("\n") == 1
+    assert "50 asked now" in command(*settings).output
 
 
 @pytest.mark.slow

@@ -68,6 +68,7 @@ def passed(
     model = ScriptedModel(script, capabilities=("generation", "chat"))
     with traffic_record.TrafficRecord(tmp_path / "shadow") as opened:
         opened.start(candidate=dict(model.identity), rate=settings["rate"], key="k")
+        opened.plan(settings["alpha"], settings["expected"])
         opened.expire(now.date().isoformat())
         done = evaluation.follow(requests, model, opened, KEY, redaction.Redactor(), settings, now, Bar())
     return traffic_record.read(tmp_path / "shadow"), done
@@ -343,20 +344,18 @@ def test_only_pairs_that_both_orders_decide_alike_count_as_wins_or_losses():
     stream = judged(
         ("A", "A"), ("A", "B"), ("B", "B"), ("B", "A"), ("tie", "tie"), ("A", "tie"), (None, "A"), ("A", "A")
     )
-    (wins,) = (one for one in results.metrics(stream, SETTINGS["expected"]) if one.name == results.WINS)
+    (wins,) = (one for one in results.metrics(stream) if one.name == results.WINS)
     assert (wins.outcomes, wins.places, wins.p0, wins.worse) == ((True, False, True), (100, 102, 107), 0.5, "below")
     assert evaluation.failing(stream) == {"r2": ["judge"]}
 
 
 @pytest.mark.parametrize(("verdict", "side", "worse"), [("B", "below", ["wins"]), ("A", "above", [])])
-def test_ten_lost_pairs_in_a_row_are_an_alarm_and_ten_won_ones_are_one_on_the_other_side(
-    verdict, side, worse, tmp_path
-):
-    """After n pairs of one winner e = 2^n/(n + 1): 51.2 after 9 and 93.1 after 10; one alarm of four streams needs 80."""
+def test_lost_pairs_in_a_row_are_an_alarm_and_won_ones_are_one_on_the_other_side(verdict, side, worse, tmp_path):
+    """After n pairs of one winner e = 2^n/(n + 1): 93.1 after 10 and 170.7 after 11; the first of seven alarms needs 140."""
     counts = evaluation.Pass(12, 12, 12, 12, 0, 0)
     path, found = results.write(tmp_path, judged(*[(verdict, verdict)] * 12), counts, SETTINGS, SUBJECT, None)
     (record,) = (one for one in results_io.read(path)["records"] if one["metric_id"] == "W.shadow.wins")
-    assert (found, record["alarms"], record["direction"]) == (worse, {side: 10}, side)
+    assert (found, record["alarms"], record["direction"]) == (worse, {side: 11}, side)
     assert record["e"] == pytest.approx(2**12 / 13)
 
 
@@ -385,25 +384,166 @@ def test_the_judge_s_first_text_is_the_candidate_s(tmp_path):
     assert evaluation.failing(stream) == {names[1]: ["refusal", "judge"]}
 
 
-def test_an_alarm_stays_on_the_record_when_more_metrics_are_watched(tmp_path):
-    """Ten refusals of the candidate alone: e = 2^10/11 = 93, enough among three metrics (60), not among six (120)."""
-    lines = [line(number) for number in range(10)]
-    stream, done = passed(lines, dict.fromkeys((one["prompt"] for one in lines), REFUSAL), tmp_path)
-    _, worse = results.write(tmp_path, stream, done, SETTINGS, SUBJECT, None)
-    assert worse == ["refusal.differs"]
-    more = {**SETTINGS, "expected": {"refusal": 0.95, "abstention": 0.05, "empty": 0.05}}
-    assert [one["metric"] for one in results.alarms(stream, more) if one["metric"] == "refusal.differs"] == []
-    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
-        record.alarmed(results.alarms(record.stream, SETTINGS))
-        record.alarmed(results.alarms(record.stream, SETTINGS))
-    again = traffic_record.read(tmp_path / "shadow")
-    assert [(key, one["n"], one["metrics"]) for key, one in again.alarms.items()] == [
-        (("refusal.differs", "above"), 10, 3)
+# --- the test is fixed before its data ------------------------------------------------------------------------------
+
+
+def watched(tmp_path, stream, done, settings=SETTINGS) -> tuple[dict[str, dict], list[str]]:
+    """(the records of 189 by metric, `worse`)."""
+    path, worse = results.write(tmp_path, stream, done, settings, SUBJECT, None)
+    records = results_io.read(path)["records"]
+    return {one["metric_id"].removeprefix("W.shadow."): one for one in records}, worse
+
+
+def expecting(**rates: float) -> dict:
+    return {**SETTINGS, "expected": {**SETTINGS["expected"], **rates}}
+
+
+def refusing(lines, count: int) -> dict[str, str]:
+    """The first `count` are refused."""
+    return {one["prompt"]: REFUSAL if number < count else ANSWER for number, one in enumerate(lines)}
+
+
+def test_an_alarm_stays_when_more_metrics_are_watched(tmp_path):
+    """Eleven refusals of the candidate alone: e = 2^11/12 = 170.7 of the 140 that one of seven needs, then 29 equal answers."""
+    lines = [line(number) for number in range(40)]
+    stream, done = passed(lines[:11], refusing(lines, 11), tmp_path)
+    records, worse = watched(tmp_path, stream, done)
+    assert (worse, records["refusal.differs"]["alarms"]) == (["refusal.differs"], {"above": 11})
+    more = expecting(refusal=0.95, abstention=0.05, empty=0.05)
+    stream, done = passed(lines, refusing(lines, 11), tmp_path, more)
+    records, worse = watched(tmp_path, stream, done, more)
+    assert len(records) == 6 and worse == ["refusal.differs"]
+    assert (records["refusal.differs"]["alarms"], records["refusal.differs"]["e_bh"]) == ({"above": 11}, True)
+
+
+def test_another_alpha_is_refused_and_leaves_the_record_as_it_is(tmp_path):
+    """Six refusals of the candidate alone are e = 2^6/7 = 9.14: seven metrics need 14 with alpha .5, and 140 with .05."""
+    lines = [line(number) for number in range(40)]
+    stream, done = passed(lines, refusing(lines, 6), tmp_path)
+    with pytest.raises(
+        UserError, match=r"shadow\.alpha=0\.5 differs from the 0\.05 of .*; go on with shadow\.alpha=0\.05, or"
+    ):
+        passed(lines, refusing(lines, 6), tmp_path, {**SETTINGS, "alpha": 0.5})
+    assert traffic_record.read(tmp_path / "shadow") == stream
+    records, worse = watched(tmp_path, stream, done)
+    assert worse == [] and records["refusal.differs"]["e_largest"] == pytest.approx(2**6 / 7)
+    assert records["refusal.differs"]["alarm"] is None
+
+
+def test_an_expected_rate_is_fixed_once_and_stays_when_it_is_left_out(tmp_path):
+    """Five refusals of 40 against .001 are an alarm, and .12 afterwards is refused."""
+    lines = [line(number) for number in range(40)]
+    first = expecting(refusal=0.001)
+    stream, done = passed(lines, refusing(lines, 5), tmp_path, first)
+    records, worse = watched(tmp_path, stream, done, first)
+    assert "refusal.rate" in worse and records["refusal.rate"]["p0"] == 0.001
+    with pytest.raises(UserError, match=r"shadow\.expected\.refusal=0\.12 differs from the 0\.001 of "):
+        passed(lines, refusing(lines, 5), tmp_path, expecting(refusal=0.12))
+    stream, _ = passed(lines, refusing(lines, 5), tmp_path)
+    assert watched(tmp_path, stream, done) == (records, worse)
+
+
+def test_an_expected_rate_that_is_added_later_counts_the_requests_from_then_on(tmp_path):
+    """Ten refusals were seen; the rate .05 that is set afterwards is tested on the ten quiet requests after it: .95^-10/11."""
+    lines = [line(number) for number in range(20)]
+    passed(lines[:10], refusing(lines, 10), tmp_path)
+    later = expecting(refusal=0.05)
+    stream, done = passed(lines, refusing(lines, 10), tmp_path, later)
+    rate = watched(tmp_path, stream, done, later)[0]["refusal.rate"]
+    assert (rate["n"], rate["value"], rate["alarm"]) == (10, 0.0, None)
+    assert rate["e"] == pytest.approx(0.95**-10 / 11)
+
+
+def older(folder, *lines: dict) -> traffic_record.TrafficStream:
+    """A record of an older version, with three requests."""
+    same = dict.fromkeys(detectors.DETECTORS, False)
+    asked = [
+        {"kind": "sampled", "request": f"r{k}", "day": "2026-05-01", "part": 0, "live": same, "candidate": same}
+        for k in range(3)
     ]
-    path, worse = results.write(tmp_path, again, done, more, SUBJECT, None)
-    assert "refusal.differs" in worse
-    records = {one["metric_id"]: one for one in results_io.read(path)["records"]}
-    assert records["W.shadow.refusal.differs"]["alarms"] == {"above": 10}
+    with chain.Writer(folder / traffic_record.NAME) as writer:
+        writer.append([{"kind": "started", "candidate": {}, "rate": 1.0, "key": "k"}, *asked, *lines])
+    return traffic_record.read(folder)
+
+
+def test_an_alarm_of_an_older_version_is_read_and_decides_nothing(tmp_path):
+    alarm = {"kind": "alarm", "metric": "refusal.differs", "side": "above", "n": 6, "worse": True, "metrics": 3}
+    stream = older(tmp_path / "shadow", alarm)
+    assert stream.alpha is None
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
+        record.plan(0.01, {"refusal": 0.1})
+        assert (record.stream.alpha, record.stream.expected["refusal"].since) == (0.01, 5)
+        assert [one.outcomes for one in results.metrics(record.stream) if one.name == "refusal.rate"] == [()]
+
+
+# --- one judge ------------------------------------------------------------------------------------------------------
+
+
+def verdict(request: str, winner: str, judge: str = "one") -> dict[str, str]:
+    return {"request": request, "judge": judge, "original": winner, "swapped": winner}
+
+
+def test_a_record_has_one_judge_and_one_rubric(tmp_path):
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
+        record.judged_by("one", "r")
+        record.judged_by("one", "r")
+        for judge, rubric_, what in (("two", "r", "judge"), ("one", "s", "rubric")):
+            with pytest.raises(
+                UserError, match=f"has verdicts of another {what} than this run; go on with that one or"
+            ):
+                record.judged_by(judge, rubric_)
+    assert [one["kind"] for one in chain.read(tmp_path / "shadow" / traffic_record.NAME)] == ["judge"]
+
+
+def test_of_several_judges_of_an_older_version_the_first_one_s_verdicts_are_used(tmp_path):
+    found = [verdict("r0", "A"), verdict("r1", "B", "two"), verdict("r2", "A"), verdict("r2", "B", "two")]
+    stream = older(tmp_path / "shadow", *[{"kind": "verdict", **one} for one in found])
+    assert (stream.judge, stream.rubric, list(stream.verdicts)) == ("one", None, ["r0", "r2"])
+    assert [one.outcomes for one in results.metrics(stream) if one.name == results.WINS] == [(True, True)]
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
+        with pytest.raises(UserError, match="another judge"):
+            record.judged_by("two", "r")
+        record.judged_by("one", "r")
+        record.judged([verdict("r1", "B")])
+    assert list(traffic_record.read(tmp_path / "shadow").verdicts) == ["r0", "r2", "r1"]
+
+
+def test_wins_are_in_the_order_of_the_verdicts_and_not_of_the_requests(tmp_path):
+    """The call about r1 failed first. A look after the verdict on r2 saw r0 and r2, so the e-process has them in this order."""
+    older(tmp_path / "shadow")
+    with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
+        record.judged_by("one", "r")
+        record.judged([verdict("r0", "A"), verdict("r2", "A")])
+        record.judged([verdict("r1", "B"), verdict("r0", "B")])  # a second one on r0 does not count
+        (there,) = (one for one in results.metrics(record.stream) if one.name == results.WINS)
+    (wins,) = (one for one in results.metrics(traffic_record.read(tmp_path / "shadow")) if one.name == results.WINS)
+    assert wins == there and (wins.outcomes, wins.places) == ((True, True, False), (5, 6, 7))
+
+
+def test_verdicts_of_a_judge_that_is_not_deployed_any_more_decide_nothing(tmp_path):
+    stream, counts = judged(*[("B", "B")] * 12), evaluation.Pass(12, 12, 12, 12, 0, 0)
+    assert watched(tmp_path, stream, counts)[1] == ["wins"] and len(evaluation.failing(stream)) == 12
+    stream.doubt = "its judge may not be deployed now (judge not validated)"
+    records, worse = watched(tmp_path, stream, counts)
+    assert worse == [] and evaluation.failing(stream) == {}
+    wins = records["wins"]
+    assert (wins["alarms"], wins["role"], wins["doubt"]) == ({"below": 11}, "exploratory", stream.doubt)
+
+
+# --- the texts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [('"\\ud800"', "half a character"), ("[" * 100_000 + "]" * 100_000, "nested too deep")],
+    ids=["half", "deep"],
+)
+def test_a_text_that_cannot_be_used_is_refused_in_one_sentence(bad, said, tmp_path):
+    passed([line(0)], ANSWER, tmp_path)
+    path = tmp_path / "shadow" / traffic_record.TEXTS
+    path.write_text(path.read_text().replace('"Where is book 0?"', bad))
+    with pytest.raises(UserError, match=rf"line 1 is not JSON \(it .*{said}.*; restore it from a copy"):
+        traffic_record.read(tmp_path / "shadow")
 
 
 def test_everything_that_is_stored_is_redacted_and_only_cards_and_phones_are(tmp_path):
