@@ -114,7 +114,10 @@ def _asked(session: Session, request: Mapping[str, Any], seconds: float) -> Mapp
 
 
 def of_form(reply: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A reply with the texts `raised` and `why` cut to MOST_TEXT. It may be the program's own, so another form is an error of it."""
+    """A reply with the texts `raised` and `why` cut to MOST_TEXT.
+
+    The program can write replies itself, so one of another form is an error of the program.
+    """
     texts = {key: reply[key] for key in ("raised", "why") if key in reply}
     if ("value" in reply) == ("raised" in reply) or not all(isinstance(text, str) for text in texts.values()):
         raise _Broken("error", "its reply has another form than a value, or the name of an error and a message")

@@ -452,3 +452,95 @@ def test_the_program_is_the_fenced_block_the_output_or_the_continuation():
         assert program.of_output(head, f"    return a\n\n\n{later}", "f") == head + "    return a\n\n\n"
     inner = "    def g():\n        return a\n    return g()\n"
     assert program.of_output(head, inner, "f") == head + inner
+
+
+HEAD = 'def f(a, b):\n    """Add."""\n'
+BODY = "    return a + b\n"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "def g(a):\n    return 2\n",
+        "@cache\ndef g(n):\n    return n\n",
+        "async def g(n):\n    return n\n",
+        "print(f(1, 2))\n",
+        "assert f(1, 2) == 3\n",
+        "f = None\n",
+        "def f(a):\n    return 1\n",  # the function again, after what was asked for
+        "from x import y\n",
+        '"""A text."""\n',
+        "This adds them, doesn't it?\n",
+        "```\nThis adds them.\n",
+    ],
+)
+def test_a_continuation_ends_before_the_first_line_of_code_in_column_0(later):
+    assert program.of_output(HEAD, f"{BODY}\n{later}", "f") == f"{HEAD}{BODY}\n"
+    assert program.of_output("def f(a, b):", f"\n{BODY}{later}", "f") == f"def f(a, b):\n{BODY}"
+    assert program.of_output("def f(a, b):", f" return a + b\n{later}", "f") == "def f(a, b): return a + b\n"
+    assert program.of_output("def f(a,", f" b):\n{BODY}{later}", "f") == f"def f(a, b):\n{BODY}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '    text = """\ndef g(): pass\n"""\n    return a + b\n',
+        "    text = '''\nit\\'''s\n'''\n    return a + b\n",
+        "# their sum, isn't it (\n    return a + b\n",
+        "    total = a\n# and the other\n    return total + b\n",
+        "    return sum([\na,\nb,\n])\n",
+        "    return {'(': a}['('] + b\n",
+        "    return a + \\\nb\n",
+        "    if a:\n        return a + b\n\n    return b\n",
+    ],
+)
+def test_a_line_in_column_0_inside_a_text_or_brackets_and_a_comment_end_no_continuation(body):
+    found = program.of_output(HEAD, f"{body}print(f(1, 2))\n", "f")
+    assert found == HEAD + body
+    names: dict = {}
+    exec(found, names)
+    assert names["f"](1, 2) == 3
+
+
+def test_a_text_that_the_prompt_opened_is_closed_by_the_continuation():
+    assert program.of_output('def f(a):\n    """Return\n', 'a.\n"""\n    return a\nprint(1)\n', "f") == (
+        'def f(a):\n    """Return\na.\n"""\n    return a\n'
+    )
+
+
+def test_a_continuation_keeps_its_first_line_so_that_prose_is_an_error_and_no_empty_function():
+    assert program.of_output(HEAD, "\nIt adds.\n    return 1\n", "f") == f"{HEAD}\nIt adds.\n    return 1\n"
+
+
+def test_of_two_fenced_blocks_that_define_the_function_the_last_counts():
+    text = "First:\n```python\ndef f(a): return 1\n```\nBetter:\n```python\ndef f(a): return 2\n```\nUse:\n```\nf(1)\n```\n"
+    assert program.of_output(HEAD, text, "f") == "def f(a): return 2\n"
+
+
+def test_a_name_that_is_given_a_lambda_is_a_definition_and_a_comparison_is_none():
+    assert program.of_output(HEAD, "f = lambda a, b: a + b\n", "f") == "f = lambda a, b: a + b\n"
+    assert program.of_output(HEAD, "f == g\n", "f") == f"{HEAD}f == g\n"
+    assert program.of_output(HEAD, "```\nf = max\n```\n```\nf == max\n```", "f") == "f = max\n"
+
+
+@pytest.mark.parametrize("indent", ["   ", "\t", " "])
+def test_a_fenced_block_in_a_list_loses_the_indentation_of_its_fence(indent):
+    lines = ["```python", "def f(a, b):", "    return a + b", "", "```"]
+    text = "1. Write it:\n\n" + "".join(f"{indent if line else ''}{line}\n" for line in lines) + "2. Call it.\n"
+    assert program.of_output(HEAD, text, "f") == "def f(a, b):\n    return a + b\n\n"
+
+
+def test_a_fence_inside_a_text_of_the_program_or_with_another_indentation_ends_no_block():
+    in_column_0 = "def f(a):\n    s = '''\n```\nx\n```\n'''\n    return s\n"
+    in_a_text = 'def f(a):\n    """Return a.\n\n    ```\n    f(1)\n    ```\n    """\n    return a\n'
+    for text in (in_column_0, in_a_text):
+        assert program.of_output(HEAD, f"So:\n```python\n{text}```\nand\n```\nf(1)\n```\n", "f") == text
+    longer = "def f(a):\n    return a\n```\n"
+    assert program.of_output(HEAD, f"````\n{longer}````\nbye", "f") == longer
+
+
+def test_a_block_whose_own_text_or_fence_has_no_end_stops_at_the_first_fence_or_goes_on():
+    broken = 'def f(a):\n    """Return a.\n    return a\n'
+    assert program.of_output(HEAD, f"```\n{broken}```\nSee:\n```\nf(1)\n```\n", "f") == broken
+    assert program.of_output(HEAD, "  ```\n  def f(a): return a\n```\nbye", "f") == "def f(a): return a\n"
+    assert program.of_output(HEAD, "```\ndef f(a): return a\n", "f") == "def f(a): return a\n"
