@@ -10,12 +10,14 @@ import contextlib
 import hashlib
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import results_io
 from results_io import UserError
+from suites import bounded_text
 from suites.harness.imported import Imported, ImportedItem, identifier
 from suites.item import Item
 
@@ -28,23 +30,44 @@ def run_of(path: Path) -> Imported:
 
     `foreign`: the sha256 of each sample's bytes in the log, by epoch, and the value that each scorer gave.
     """
+    if not path.is_file():
+        raise UserError(f"{path} {'is no file' if path.exists() else 'does not exist'}; give an .eval file of inspect")
     try:
-        with _opened(path) as archive:
-            names = sorted(name for name in archive.namelist() if name.startswith(SAMPLES) and name.endswith(".json"))
-            if HEADER not in archive.namelist():
-                raise UserError(f"{path} has no {HEADER}: the run did not finish; finish it with `inspect eval-retry`")
-            header = json.loads(archive.read(HEADER))
-            stored = [(raw := archive.read(name), json.loads(raw)) for name in names]
-        spec = header["eval"]
-        source = {"harness": "inspect", "task": str(spec["task"]), "model": str(spec["model"])}
-        source |= {"file_sha256": results_io.file_digest(path), "status": str(header["status"])}
-        return Imported(_items(stored, path), source)
-    except (zipfile.BadZipFile, NotImplementedError, KeyError, TypeError, ValueError, OSError) as error:
+        return _run(path)
+    except UserError:
+        raise
+    except NotImplementedError as error:
+        raise UserError(
+            f"{path} is compressed in a way that is not read here ({error}); install zipfile_zstd, which reads zstandard"
+        ) from None
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        OSError,
+        EOFError,
+        RuntimeError,
+    ) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"{path} is no log of inspect that can be read ({type(error).__name__} {reason}); give an .eval file, and install "
-            "zipfile_zstd where it is compressed with zstandard"
+            f"{path} is no log of inspect that can be read ({type(error).__name__} {reason}); give an .eval file of inspect"
         ) from None
+
+
+def _run(path: Path) -> Imported:
+    with _opened(path) as archive:
+        names = sorted(name for name in archive.namelist() if name.startswith(SAMPLES) and name.endswith(".json"))
+        if HEADER not in archive.namelist():
+            raise UserError(f"{path} has no {HEADER}: the run did not finish; finish it with `inspect eval-retry`")
+        header = bounded_text.value(archive.read(HEADER).decode())
+        stored = [(raw := archive.read(name), bounded_text.value(raw.decode())) for name in names]
+    spec = header["eval"]
+    source = {"harness": "inspect", "task": str(spec["task"]), "model": str(spec["model"])}
+    source |= {"file_sha256": results_io.file_digest(path), "status": str(header["status"])}
+    return Imported(_items(stored, path), source)
 
 
 def _opened(path: Path) -> zipfile.ZipFile:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,8 @@ def read(path: Path) -> list[ImportedItem]:
     """Every document of a samples file once, in order; if several filters read the same outputs, the first one counts.
 
     Items are `lm_eval/<doc_id>`; choices are the continuations that were scored, without leading white space. UserError, with the
-    line, for a file of another kind and for a prompt that does not match its hash.
+    line, for a file of another kind, for a prompt that does not match its hash, and for a log-likelihood that is not finite,
+    which no record holds.
     """
     found: dict[str, ImportedItem] = {}
     text = bounded_text.given(Path(path), "give a file that --log_samples wrote")
@@ -40,11 +42,16 @@ def read(path: Path) -> list[ImportedItem]:
         try:
             sample = bounded_text.value(line)
             imported = _imported(sample)
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError, RecursionError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UserError(
                 f"{path}, line {number}, is no sample of lm-eval ({type(error).__name__} {error}); give a file that "
                 "--log_samples wrote"
             ) from error
+        if unfit := [value for value in imported.logprobs if not math.isfinite(value)]:
+            raise UserError(
+                f"{path}, line {number}, has the log-likelihood {unfit[0]} of a choice, expected a finite number; run lm-eval "
+                "again, with float32 for instance"
+            )
         found.setdefault(imported.item.id, imported)
     if not found:
         raise UserError(f"{path} has no samples; give a file that --log_samples wrote")
@@ -121,7 +128,7 @@ def _indices(target: str, choices: tuple[str, ...]) -> list[int]:
         value = ast.literal_eval(target)
     except (SyntaxError, MemoryError, RecursionError):
         raise ValueError(f"the target {target[:80]!r} is no index and no choice") from None
-    found = [int(index) for index in (value if isinstance(value, list) else [value])]
-    if any(index < 0 for index in found):
-        raise IndexError(f"the target {target[:80]!r} is below 0")
+    found = value if isinstance(value, list) else [value]
+    if any(type(index) is not int or index < 0 for index in found):  # a bool is an int
+        raise ValueError(f"the target {target[:80]!r} is no whole number from 0 on, and no list of such")
     return found

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,122 @@ def test_what_is_no_run_is_refused(name, content, said, tmp_path, capsys):
     assert importing.main([str(tmp_path / name), str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
     assert importing.main([]) == 2
+
+
+def changed(path: Path, **changes) -> str:
+    """The first document of a samples file, with other values."""
+    return json.dumps({**documents(path)[0], **changes}) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [("-inf", "-inf"), ("nan", "nan"), ("inf", "inf"), (float("nan"), "nan"), (float("-inf"), "-inf")],
+)
+def test_a_log_likelihood_that_is_not_finite_is_refused_with_its_line(number, said, tmp_path, capsys):
+    pairs = documents(TRUTHFUL)[0]["filtered_resps"]
+    path = tmp_path / "samples_truthfulqa_mc1_2026.jsonl"
+    path.write_text(changed(TRUTHFUL) + changed(TRUTHFUL, doc_id=9, filtered_resps=[[number, "False"], *pairs[1:]]))
+    assert importing.main([str(path), str(tmp_path / "out")]) == 2
+    refused = capsys.readouterr().err
+    assert f"line 2, has the log-likelihood {said} of a choice, expected a finite number; run lm-eval" in refused
+    assert refused.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "target", ["1.9", "1.5", "1.0", "[True]", "True", "[0, 1.2]", "'1'", "['1']", "-1", "[[1]]", "{1}"]
+)
+def test_a_target_is_a_whole_number_and_neither_rounded_nor_a_bool(target, tmp_path, capsys):
+    path = tmp_path / "samples_truthfulqa_mc1_2026.jsonl"
+    path.write_text(changed(TRUTHFUL, target=target))
+    assert importing.main([str(path), str(tmp_path / "out")]) == 2
+    assert "is no whole number from 0 on, and no list of such" in capsys.readouterr().err
+
+
+def test_a_target_is_an_index_a_list_of_them_or_the_text_of_a_choice(tmp_path):
+    first, second = importing.read(TRUTHFUL).items[0].item.choices[:2]
+    path = tmp_path / "samples_truthfulqa_mc1_2026.jsonl"
+    for target, right in (
+        ("1", (second,)),
+        ("[1]", (second,)),
+        ("[0, 1]", (first, second)),
+        (f" {second} ", (second,)),
+    ):
+        path.write_text(changed(TRUTHFUL, target=target))
+        assert importing.read(path).items[0].item.answers == right
+
+
+def packed(path: Path, header: bytes, sample: bytes | None) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("header.json", header)
+        if sample is not None:
+            archive.writestr("samples/1_epoch_1.json", sample)
+    return path
+
+
+HEADER = b'{"eval": {"task": "t", "model": "m"}, "status": "success"}'
+SAMPLE = b'{"id": 1, "epoch": 1, "input": "x", "target": "y", "output": {"choices": []}}'
+
+
+def refusal(path: Path, capsys) -> str:
+    assert importing.main([str(path), str(path.parent / "out")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and not (path.parent / "out").exists()
+    return said
+
+
+def test_a_log_that_does_not_exist_is_said_not_to_and_only_a_compressed_one_needs_a_package(tmp_path, capsys):
+    path = tmp_path / "a.eval"
+    assert refusal(path, capsys) == f"{path} does not exist; give an .eval file of inspect\n"
+    path.mkdir()
+    assert refusal(path, capsys) == f"{path} is no file; give an .eval file of inspect\n"
+    path.rmdir()
+    packed(path, HEADER, SAMPLE)
+    assert len(importing.read(path).items) == 1
+    method = zipfile.ZIP_DEFLATED.to_bytes(2, "little")
+    path.write_bytes(
+        path.read_bytes().replace(b"\x00\x00" + method, b"\x00\x00\x63\x00")
+    )  # a method that nothing reads
+    assert "install zipfile_zstd, which reads zstandard" in refusal(path, capsys)
+
+
+def test_a_log_without_a_header_or_samples_says_that_alone(tmp_path, capsys):
+    path = tmp_path / "a.eval"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("samples/1_epoch_1.json", SAMPLE)
+    said = f"{path} has no header.json: the run did not finish; finish it with `inspect eval-retry`\n"
+    assert refusal(path, capsys) == said
+    assert refusal(packed(path, HEADER, None), capsys) == (
+        f"{path} has no samples; give the log of a run that asked something\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "sample"),
+    [
+        (b"[]", SAMPLE),
+        (b"{}", SAMPLE),
+        (b'{"eval": []}', SAMPLE),
+        (b"[" * 10**5, SAMPLE),
+        (HEADER, b"[" * 10**5),
+        (HEADER, b"[]"),
+        (HEADER, b"\xff"),
+        (HEADER, SAMPLE.replace(b'"x"', b'"\\ud800"')),
+        (HEADER, SAMPLE.replace(b'{"choices": []}', b"[]")),
+        (HEADER, SAMPLE.replace(b'"x"', b"[]")),
+        (HEADER, SAMPLE.replace(b'"x"', b'"attachment://none"')),
+    ],
+)
+def test_a_log_of_another_form_is_one_sentence(header, sample, tmp_path, capsys):
+    said = refusal(packed(tmp_path / "a.eval", header, sample), capsys)
+    assert "is no log of inspect that can be read" in said and "zipfile_zstd" not in said
+
+
+def test_a_damaged_log_is_one_sentence(tmp_path, capsys):
+    whole = INSPECT.read_bytes()
+    place = whole.index(b"samples/1_epoch_1.json") + 60
+    for damaged in (whole[:-40], whole[: len(whole) // 2], whole[:place] + b"\xff" * 40 + whole[place + 40 :]):
+        (tmp_path / "a.eval").write_bytes(damaged)
+        assert "is no log of inspect that can be read" in refusal(tmp_path / "a.eval", capsys)
 
 
 # --- the libraries' own reading of the same files ------------------------------------------------------------------
