@@ -15,20 +15,26 @@ from results_io import UserError
 
 if TYPE_CHECKING:
     from suites.bridge.pair import SuitePairs
+    from suites.judgement import JudgedSuite
 
 ALL = "all"
+DONE, NOT_ENOUGH = 0, 3  # exit codes
 
 
-def command(context: RunContext) -> None:
-    """Run every applicable suite on the model; print the summary and which failures a circuit could explain."""
+def command(context: RunContext) -> int:
+    """Run every applicable suite on the model; print the summary and which failures a circuit could explain.
+
+    Exit code 0; 3 if no case has a verdict, because every call failed or no program could be run.
+    """
     folder = folder_asked(context)
     with context.followed(folder, "suites"):
-        run(context, folder)
+        code = run(context, folder)
         context.reporter.tracker("asked", folder)
+    return code
 
 
-def run(context: RunContext, folder: Path) -> None:
-    """Run the suites asked for, write their results to `folder`, and print the next step."""
+def run(context: RunContext, folder: Path) -> int:
+    """Run the suites asked for, write their results to `folder`, and print the next step. Returns DONE or NOT_ENOUGH."""
     from meridian.report import pages
     from suites import declaration, runner, summary
     from suites.bridge import pairing, stored_pairs
@@ -65,6 +71,19 @@ def run(context: RunContext, folder: Path) -> None:
     notes = [*traced, *next_step(groups, context.choice("model", "results"))]
     summary.show(found, reporter.console, groups, notes)
     pages.write(folder, reporter.say)
+    if not nothing_judged(found.suites):
+        return DONE
+    reporter.say(
+        "No case has a verdict, because every call failed or no program could be run; what was generated is kept, and the same "
+        "command tries the rest again"
+    )
+    return NOT_ENOUGH
+
+
+def nothing_judged(suites: Sequence[JudgedSuite]) -> bool:
+    """Whether there are cases, and all of them, in all suites, rest on a failed call or on a program that was not run."""
+    cases = sum(len(one.cases) for one in suites)
+    return 0 < cases == sum(one.counts["error"] for one in suites)
 
 
 def folder_asked(context: RunContext) -> Path:

@@ -426,7 +426,9 @@ def test_in_a_real_container_every_problem_is_solved_by_its_solution_and_not_by_
     [
         (1, 1, True), (1.0, 1, True), (True, 1, False), (0, False, False), ("1", 1, False), (None, 0, False),
         ([1, [2]], [1, [2.0]], True), ([1], [1, 1], False), ({"a": 1}, {"a": 1}, True), ({"a": 1}, {"b": 1}, False),
-        (0.1 + 0.2, 0.3, True), (0.31, 0.3, False), (10**400, 1.5, False),
+        (1 + 0.9e-9, 1.0, True), (1 + 1.1e-9, 1.0, False), (0.9e-9, 0.0, True), (1.1e-9, 0, False),
+        (1e6 + 0.9e-3, 10**6, True), (1e6 + 1.1e-3, 10**6, False), (0.1 + 0.2, 0.3, True), (0.31, 0.3, False),
+        (10**400, 1.5, False),
     ],
 )  # fmt: skip
 def test_equality_is_that_of_json(said, expected, equal):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 
 import pytest
 import yaml
 
 import results_io
+from meridian.commands import suites as suites_command
 from results_io import UserError
 from suites import declaration, gate, judgement, lock, repeats, runner
 from suites.execution import execution_record, problems, scoring
@@ -31,7 +33,7 @@ class Here:
 
     def __init__(self, starts=True):
         self.identity = IDENTITY
-        self.starts, self.loaded = starts, []
+        self.starts, self.loaded, self.waited = starts, [], []
 
     @contextlib.contextmanager
     def session(self, seconds):
@@ -41,6 +43,7 @@ class Here:
 
         class Session:
             def ask(inner, request, seconds):
+                self.waited.append((request["do"], seconds))
                 try:
                     if request["do"] == "load":
                         self.loaded.append(request["program"])
@@ -149,6 +152,54 @@ def test_a_sandbox_that_does_not_start_says_nothing_of_the_model_and_is_tried_ag
     assert judged.estimates["failure_rate"].status == "error"
     again, _ = run(tmp_path, Here())
     assert again.counts["passed"] == 18
+
+
+@pytest.mark.parametrize(("scorer", "seconds"), [({}, 5.0), ({"timeout": 2.5}, 2.5)])
+def test_a_test_has_5_seconds_unless_the_suite_says_otherwise(scorer, seconds, tmp_path):
+    folder, box = (
+        declared(tmp_path / "s", scorer={"kind": "code", "tests": "tests.jsonl", "entry": "f", **scorer}),
+        Here(),
+    )
+    tests = [{"args": [], "returns": 1}, {"args": [], "returns": 2}]
+    (folder / "tests.jsonl").write_text(json.dumps({"item": "one", "tests": tests}) + "\n")
+    (folder / lock.FILE).write_text(lock.freeze(declaration.read(folder)))
+
+    def executor(suite, recorded):
+        with ExecutionRecord(tmp_path / execution_record.NAME) as known:
+            return scoring.execute(suite, recorded, box, known, Bar(), 9.0)
+
+    model = ScriptedModel({"def f():\n": "    return 1\n"})
+    runner.run([declaration.load(folder)], model, tmp_path / "run", executor=executor)
+    assert box.waited == [("hello", 9.0), ("load", seconds), ("call", seconds), ("call", seconds)]
+
+
+@pytest.mark.parametrize(
+    ("starts", "answers", "code"), [(True, True, 0), (False, True, 3), (True, False, 3), (False, False, 3)]
+)
+def test_a_run_without_any_verdict_ends_with_the_code_3_and_keeps_what_was_generated(
+    starts, answers, code, tmp_path, monkeypatch
+):
+    model, box = Writer({}) if answers else ScriptedModel({}), Here(starts)
+    monkeypatch.setattr("suites.models.open_model", lambda settings: model)
+    monkeypatch.setattr("suites.execution.sandbox.open_sandbox", lambda kind, settings: box)
+    found = command("suite=x01_small_functions", "code.allow=true", f"results={tmp_path}")
+    sentence = (
+        "No case has a verdict, because every call failed or no program could be run; what was generated is kept, and"
+    )
+    assert (found.code, found.errors, sentence in found.said) == (code, "", code == 3)
+    (path,) = tmp_path.rglob(generations.NAME)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    said = [line for line in lines if line["kind"] == "generation" and line["error"] is None]
+    assert len(said) == (264 if answers else 0) and path.with_name("185_code.json").is_file()
+
+
+def test_one_case_with_a_verdict_and_suites_that_do_not_apply_are_no_run_without_any(finished, tmp_path):
+    _, _, judged, _ = finished
+    unjudged, _ = run(tmp_path, Here(starts=False))
+    not_applicable = dataclasses.replace(judged, applies=False, cases=())
+    assert suites_command.nothing_judged([unjudged, not_applicable])
+    assert not suites_command.nothing_judged([unjudged, judged])
+    assert not suites_command.nothing_judged([not_applicable])
 
 
 def test_without_an_executor_nothing_is_right_or_wrong_and_it_is_said(tmp_path):
