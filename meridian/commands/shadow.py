@@ -77,11 +77,10 @@ def _plan(
 ) -> None:
     """Fix on the record whatever the test depends on, and look whether the judge of its verdicts may still decide."""
     opened.start(candidate=dict(model.identity), rate=settings["rate"], key=results_io.sha256(key.hex()))
-    opened.plan(settings["alpha"], settings["expected"])
+    by = None if deployed is None else (deployed.fingerprint, deployed.rubric.sha256)
+    opened.plan(settings["alpha"], settings["expected"], by)
     stream = opened.stream
-    if deployed is not None:
-        opened.judged_by(deployed.fingerprint, deployed.rubric.sha256)
-    elif stream.judge is not None:
+    if deployed is None and stream.judge is not None:
         from suites.judging import passport
 
         why = UNKNOWN_RUBRIC

@@ -121,4 +121,4 @@ def _row(line: Mapping[str, Any], answer: str, sample: int) -> dict[str, Any]:
 
 def _week(day: str) -> str:
     year, week, _ = date.fromisoformat(day).isocalendar()
-    return f"{year}-W{week:02d}"
+    return f"{year:04d}-W{week:02d}"

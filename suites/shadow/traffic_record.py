@@ -157,41 +157,34 @@ class TrafficRecord:
                 f"{self.folder} is the record of another {differs[0]} than this run has; go on with that one, {ANOTHER}"
             )
 
-    def plan(self, alpha: float, expected: Mapping[str, float | None]) -> None:
-        """Fix alpha, and the expected rates that are not fixed yet; None leaves a rate as it is.
+    def plan(self, alpha: float, expected: Mapping[str, float | None], judge: tuple[str, str] | None = None) -> None:
+        """Fix alpha, the judge (fingerprint, hash of its rubric), and expected rates. None leaves a rate or the judge as it is.
 
-        UserError for another value than the record has: alarms come with a probability of at most alpha only in a test that is
-        fixed before its data.
+        UserError, and nothing is written, for another value than the record has: alarms come with a probability of at most alpha
+        only in a test that is fixed before its data.
         """
-        known = {"shadow.alpha": self.stream.alpha}
-        known |= {f"shadow.expected.{name}": one.p0 for name, one in self.stream.expected.items()}
-        given = {"shadow.alpha": alpha} | {
-            f"shadow.expected.{name}": p0 for name, p0 in expected.items() if p0 is not None
-        }
-        for name, value in given.items():
-            if known.get(name) not in (None, value):
+        stream, rates = self.stream, {name: p0 for name, p0 in expected.items() if p0 is not None}
+        known = {f"shadow.expected.{name}": one.p0 for name, one in stream.expected.items()}
+        known |= {} if stream.alpha is None else {"shadow.alpha": stream.alpha}
+        for name, value in {
+            "shadow.alpha": alpha,
+            **{f"shadow.expected.{name}": p0 for name, p0 in rates.items()},
+        }.items():
+            if known.get(name, value) != value:
                 raise UserError(
                     f"{name}={value:g} differs from the {known[name]:g} of {self.folder}, which was fixed before its data; go on "
                     f"with {name}={known[name]:g}, {ANOTHER}"
                 )
-        new = [
-            {"detector": name, "rate": p0}
-            for name, p0 in expected.items()
-            if p0 is not None and name not in self.stream.expected
-        ]
-        if self.stream.alpha is None or new:
-            self._append([_line(PLANNED, alpha=alpha, expected=new)])
-
-    def judged_by(self, judge: str, rubric: str) -> None:
-        """Fix the judge and its rubric. UserError for another one, since a stream of verdicts has one judge."""
-        stream = self.stream
-        if (stream.judge or judge, stream.rubric or rubric) != (judge, rubric):
-            what = "judge" if stream.judge != judge else "rubric"
+        if judge is not None and judge != (stream.judge or judge[0], stream.rubric or judge[1]):
+            what = "judge" if judge[0] != stream.judge else "rubric"
             raise UserError(
                 f"{self.folder} has verdicts of another {what} than this run; go on with that one or without judge=, {ANOTHER}"
             )
-        if stream.rubric is None:
-            self._append([_line(JUDGE, judge=judge, rubric=rubric)])
+        new = [{"detector": name, "rate": p0} for name, p0 in rates.items() if name not in stream.expected]
+        if stream.alpha is None or new:
+            self._append([_line(PLANNED, alpha=alpha, expected=new)])
+        if judge is not None and stream.rubric is None:
+            self._append([_line(JUDGE, judge=judge[0], rubric=judge[1])])
 
     def add(self, lines: Sequence[Mapping[str, Any]], texts: Sequence[Mapping[str, Any]]) -> None:
         """Append sampled requests, and store their texts. Texts are stored first, so every line on the chain had its texts."""

@@ -62,12 +62,14 @@ def test_without_a_judge_the_verdicts_on_the_record_decide_as_long_as_its_passpo
     assert command(*settings, "shadow.budget=12").code == 0
     folder = tmp_path / "results" / "shadow" / "live"
     with traffic_record.TrafficRecord(folder) as record:
-        record.judged_by("one", "r")
+        record.plan(0.05, {}, ("one", "r"))
         lost = {"judge": "one", "original": "B", "swapped": "B"}
         record.judged([{"request": name, **lost} for name in record.stream.sampled])
-    for passes, code, why in ((None, 0, "judge not validated"), (False, 0, "judge refused: kappa"), (True, 1, None)):
-        found = None if passes is None else passport.Passport("one", "r", passes, "kappa", tmp_path)
-        monkeypatch.setattr(passport, "find", lambda root, judge, rubric, found=found: found)
+    root = tmp_path / "results" / "judging"
+    assert passport.why_not(root, "one", "r") == "judge not validated"
+    for code, why in ((0, "judge not validated"), (0, "judge refused: kappa"), (1, None)):
+        said = {(root, "one", "r"): why}
+        monkeypatch.setattr(passport, "why_not", lambda *asked, said=said: said[asked])
         done = command(*settings, "shadow.budget=12")
         written = results_io.read(folder / "189_shadow.json")
         assert (done.code, written["subject"]["judge"]) == (code, {"judge": "one", "rubric": "r"}), done.errors

@@ -326,6 +326,11 @@ def test_weeks_that_are_over_become_snapshots_of_the_deployed_answers(tmp_path):
     assert weeks["2026-W18"] == sorted(f"Answer {number} of the deployed model." for number in range(12))
 
 
+def test_a_request_of_a_clock_that_went_wrong_is_in_a_week_too(tmp_path):
+    stream, _ = passed([line(0, time="0001-01-02T00:00:00Z"), line(1)], ANSWER, tmp_path)
+    assert snapshots.feed(tmp_path / "drift", stream, "2026-05-15", 64) == ["0001-W01", "2026-W18"]
+
+
 # --- verdicts of a judge --------------------------------------------------------------------------------------------
 
 
@@ -485,14 +490,15 @@ def verdict(request: str, winner: str, judge: str = "one") -> dict[str, str]:
 
 def test_a_record_has_one_judge_and_one_rubric(tmp_path):
     with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
-        record.judged_by("one", "r")
-        record.judged_by("one", "r")
-        for judge, rubric_, what in (("two", "r", "judge"), ("one", "s", "rubric")):
+        record.plan(0.05, {}, ("one", "r"))
+        record.plan(0.05, {}, ("one", "r"))
+        for judge, what in ((("two", "r"), "judge"), (("one", "s"), "rubric")):
             with pytest.raises(
                 UserError, match=f"has verdicts of another {what} than this run; go on with that one or"
             ):
-                record.judged_by(judge, rubric_)
-    assert [one["kind"] for one in chain.read(tmp_path / "shadow" / traffic_record.NAME)] == ["judge"]
+                record.plan(0.05, {"refusal": 0.1}, judge)
+        assert record.stream.expected == {}  # a run that is refused fixes nothing
+    assert [one["kind"] for one in chain.read(tmp_path / "shadow" / traffic_record.NAME)] == ["planned", "judge"]
 
 
 def test_of_several_judges_of_an_older_version_the_first_one_s_verdicts_are_used(tmp_path):
@@ -502,8 +508,8 @@ def test_of_several_judges_of_an_older_version_the_first_one_s_verdicts_are_used
     assert [one.outcomes for one in results.metrics(stream) if one.name == results.WINS] == [(True, True)]
     with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
         with pytest.raises(UserError, match="another judge"):
-            record.judged_by("two", "r")
-        record.judged_by("one", "r")
+            record.plan(0.05, {}, ("two", "r"))
+        record.plan(0.05, {}, ("one", "r"))
         record.judged([verdict("r1", "B")])
     assert list(traffic_record.read(tmp_path / "shadow").verdicts) == ["r0", "r2", "r1"]
 
@@ -512,12 +518,12 @@ def test_wins_are_in_the_order_of_the_verdicts_and_not_of_the_requests(tmp_path)
     """The call about r1 failed first. A look after the verdict on r2 saw r0 and r2, so the e-process has them in this order."""
     older(tmp_path / "shadow")
     with traffic_record.TrafficRecord(tmp_path / "shadow") as record:
-        record.judged_by("one", "r")
+        record.plan(0.05, {}, ("one", "r"))
         record.judged([verdict("r0", "A"), verdict("r2", "A")])
         record.judged([verdict("r1", "B"), verdict("r0", "B")])  # a second one on r0 does not count
         (there,) = (one for one in results.metrics(record.stream) if one.name == results.WINS)
     (wins,) = (one for one in results.metrics(traffic_record.read(tmp_path / "shadow")) if one.name == results.WINS)
-    assert wins == there and (wins.outcomes, wins.places) == ((True, True, False), (5, 6, 7))
+    assert wins == there and (wins.outcomes, wins.places) == ((True, True, False), (6, 7, 8))
 
 
 def test_verdicts_of_a_judge_that_is_not_deployed_any_more_decide_nothing(tmp_path):
