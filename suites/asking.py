@@ -36,7 +36,7 @@ def questions(
     found = []
     for item in suite.items if items is None else items:
         for leg in legs:
-            drawn = seed if leg.temperature > 0 else 0
+            drawn = seed if leg.temperature != 0 else 0
             for sample in range(leg.samples):
                 sampling = (leg.max_tokens, leg.temperature, leg.stop, drawn, sample)
                 request = Request(item.prompt, item.system, *sampling, item.earlier)

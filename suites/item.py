@@ -58,13 +58,13 @@ class Item:
 
 @dataclass(frozen=True)
 class SamplingLeg:
-    """One way of sampling: greedy (temperature 0, one sample) or `samples` draws at a temperature.
+    """One way of sampling: greedy (temperature 0, one sample) or `samples` draws at a temperature (None: the model's own).
 
     Generation ends before any of the `stop` texts, after `max_tokens` tokens, or at the model's end-of-text token.
     """
 
     name: str = "greedy"
-    temperature: float = 0.0
+    temperature: float | None = 0.0
     samples: int = 1
     max_tokens: int = 8
     stop: tuple[str, ...] = ()

@@ -53,12 +53,16 @@ class ImportedItem:
 
 @dataclass(frozen=True)
 class Imported:
-    """A run of another harness. `source`: harness, task, model and the file's hash; `mode`: our mode that judges it."""
+    """A run of another harness. `source`: harness, task, model and the file's hash; `mode`: our mode that judges it.
+
+    `temperature`: of the outputs; None if the file does not say.
+    """
 
     items: tuple[ImportedItem, ...]
     source: Mapping[str, str]
     mode: str = "A3"
     left_out: Mapping[str, int] = field(default_factory=dict)
+    temperature: float | None = 0.0
 
 
 def write(found: Imported, folder: Path) -> Path:
@@ -110,7 +114,7 @@ def _suite(found: Imported, folder: Path) -> Suite:
         "contexts": ["question_answering"],
         "requires": ["generation"],
         "scorer": {"kind": "choice" if choices else "contains"},
-        "legs": [{"name": LEG, "temperature": 0, "samples": len(found.items[0].said), "max_tokens": 1}],
+        "legs": [{"name": LEG, "temperature": found.temperature, "samples": len(found.items[0].said), "max_tokens": 1}],
         "trace": {"strategy": "none", "reason": "imported: the model is not at hand"},
         "minimum": 1,
         "gate": None,
@@ -136,7 +140,7 @@ def _record(log: GenerationLog, suite: Suite, found: Imported) -> None:
     for one in found.items:
         item = suite.by_id[one.item.id]
         for sample, text in enumerate(one.said):
-            request = Request(item.prompt, item.system, 1, sample=sample, earlier=item.earlier)
+            request = Request(item.prompt, item.system, 1, found.temperature, sample=sample, earlier=item.earlier)
             output = Generation(text, "stop") if text is not None else Generation("", "error", error="failed there")
             slot = Slot(item.id, LEG, sample)
             lines.append(log.generation(suite, slot, request, output, cache.key(log.identity, request), cached=False))

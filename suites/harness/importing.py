@@ -32,10 +32,18 @@ def main(arguments: Sequence[str]) -> int:
         print("expected a file and a folder: python -m suites.harness.importing FILE FOLDER", file=sys.stderr)
         return 2
     try:
-        folder = imported.write(read(Path(arguments[0])), Path(arguments[1]))
+        found = read(Path(arguments[0]))
+        folder = imported.write(found, Path(arguments[1]))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    said = [output for item in found.items for output in item.said]
+    failed = sum(output is None for output in said)
+    status = found.source.get("status", "success")
+    print(
+        f"{len(found.items)} items, {len(said)} outputs, {failed} of them failed calls"
+        + ("" if status == "success" else f"; the run ended with the status {status}, so it may lack items")
+    )
     print(
         f"{folder}: python run.py judge and gate read it like a run of suite=file {shlex.quote(f'suite.path={folder}')}"
     )

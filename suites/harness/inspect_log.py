@@ -67,7 +67,9 @@ def _run(path: Path) -> Imported:
     spec = header["eval"]
     source = {"harness": "inspect", "task": str(spec["task"]), "model": str(spec["model"])}
     source |= {"file_sha256": results_io.file_digest(path), "status": str(header["status"])}
-    return Imported(_items(stored, path), source)
+    asked = {**(spec.get("model_generate_config") or {}), **((header.get("plan") or {}).get("config") or {})}
+    temperature = asked.get("temperature")  # what the log does not say is the provider's own
+    return Imported(_items(stored, path), source, temperature=None if temperature is None else float(temperature))
 
 
 def _opened(path: Path) -> zipfile.ZipFile:

@@ -68,7 +68,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 def check(suite: Suite) -> None:
     """UserError unless `leg` samples three or more outputs at a temperature above 0."""
-    sampling = [leg.name for leg in suite.legs if leg.temperature > 0 and leg.samples >= agreement.MINIMUM_OUTPUTS]
+    sampling = [leg.name for leg in suite.legs if leg.temperature != 0 and leg.samples >= agreement.MINIMUM_OUTPUTS]
     name = suite.parameters.get("leg")
     if name not in sampling:
         known = ", ".join(sampling) or "none; declare one"

@@ -99,6 +99,30 @@ def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_sam
     assert records(folder, "103_constraint.json")["failure_rate"] == 0
 
 
+@pytest.mark.parametrize(("written", "expected"), [(None, None), (0, 0.0), (0.7, 0.7)])
+def test_the_temperature_of_an_inspect_log_is_that_of_its_settings(written, expected, tmp_path, capsys):
+    """Two epochs at temperature 0 are one draw; of the provider's own temperature nothing is claimed, and pass@k is shown."""
+    target = tmp_path / "set.eval"
+    with zipfile.ZipFile(INSPECT) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name == "header.json":
+                header = json.loads(content)
+                header["status"] = "error"
+                header["eval"]["model_generate_config"] = {}
+                header["plan"] = {"config": {} if written is None else {"temperature": written}}
+                content = json.dumps(header).encode()
+            new.writestr(name, content)
+    assert importing.main([str(target), str(tmp_path / "run")]) == 0
+    assert "3 items, 6 outputs, 1 of them failed calls; the run ended with the status error" in capsys.readouterr().out
+    suite = declaration.load(tmp_path / "run")
+    assert suite.legs[0].temperature == expected
+    stored = results_io.read(tmp_path / "run" / "103_constraint.json")["records"]
+    passed = [one for one in stored if "pass_at_k[leg=imported,k=2]" in one["metric_id"]]
+    assert [one["status"] for one in passed] == ["undefined" if expected == 0 else "ok"]
+    assert any(".determinism[" in one["metric_id"] for one in stored) == (expected == 0)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
