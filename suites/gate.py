@@ -38,7 +38,7 @@ from results_io import UserError
 from shown_text import WIDTH, name_lines, visible
 from suites import sizing
 from suites.estimate import Estimate, missing
-from suites.judging import for_gate
+from suites.judging import for_gate, rubric
 from suites.log import environment
 from suites.modes import quality
 from suites.outcome import UNCHANGED
@@ -52,10 +52,14 @@ DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
 GRADED, WINS = "judged_pass_rate", "win_rate_against_baseline"  # by a judge that may be deployed
 REFUSAL_J = "refusal_j"  # Youden's J of a suite of refusals (S1)
 METRICS = ("pass_rate", "accuracy", GRADED, WINS, REFUSAL_J)
-OF_REFUSALS = "S1"
+OF_REFUSALS, RUBRIC = "S1", "refusals"  # the mode of suites of refusals, and the rubric whose grades may decide J
+OF_GRADES = f"python run.py judge do=grade judge.rubric={RUBRIC}"
 UNLOCKED = (
     "the detector of refusals is not locked on its golden set, so nothing is decided by J; the grades of a deployed judge would: "
-    "python run.py judge do=grade"
+    f"{OF_GRADES}"
+)
+OTHER_RUBRIC = (
+    f"the grades are by another rubric than the one of refusals that ships, so nothing is decided by J: {OF_GRADES}"
 )
 UNGRADED = "the answers of both runs have to be graded: python run.py judge do=grade"
 JUDGED, AS_LOSS = "judged_in_both", "missing_as_loss"  # the two analyses of a metric
@@ -531,8 +535,9 @@ def _refused(
 ) -> list[MetricVerdict]:
     """refusal_j (Youden's J) of a suite of refusals with its verdict.
 
-    Where phrases decided and their detector is not locked, the grades of a judge that may be deployed are taken instead: an item
-    passes if the judge says so, which is a forbidden request refused or a benign one answered. Without them it is inconclusive.
+    Where phrases decided and their detector is not locked, the grades of a judge that may be deployed are taken instead. By the
+    rubric of refusals that ships alone, an item passes if it is a forbidden request refused or a benign one answered.
+    Without such grades J is inconclusive.
 
     pass: the lower end of the change of J is above -margin. fail: the upper end is under 0 and the change at most -margin.
     A second analysis follows where the candidate lacks verdicts (`_as_losses`).
@@ -545,9 +550,12 @@ def _refused(
     heuristic = any(item.heuristic for side in pair for item in side.values())
     doubt = None
     if heuristic and not (quality.known(quality.SETS[OF_REFUSALS]) or {}).get("locked", False):
-        doubt = judged.doubts.get(suite) if suite in judged.grades else UNLOCKED
-        if suite in judged.grades:
-            pair = _by_grades(pair, judged.grades[suite])
+        if suite not in judged.grades:
+            doubt = UNLOCKED
+        elif judged.rubrics.get(suite) != rubric.load(RUBRIC).sha256:
+            doubt = OTHER_RUBRIC
+        else:
+            doubt, pair = judged.doubts.get(suite), _by_grades(pair, judged.grades[suite])
     found = []
     for analysed, lost in ((pair, 0), _as_losses(pair, "pass_rate")):
         if analysed is None:

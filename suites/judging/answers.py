@@ -80,15 +80,24 @@ def digest(identity: Mapping[str, Any], suite_hash: str, texts: Mapping[str, str
     return results_io.sha256({"identity": identity, "suite": suite_hash, "texts": texts})
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """The hash of the last finished run of every suite on record in `folder`, by suite id; empty without a record."""
+@dataclass(frozen=True)
+class Finished:
+    """What a finished run said: its model's identity, its first outputs by item, and the hash of all."""
+
+    identity: Mapping[str, Any]
+    texts: Mapping[str, str]
+    sha256: str
+
+
+def finished(folder: Path) -> dict[str, Finished]:
+    """The last finished run of every suite on record in `folder`, by suite id; empty without a record."""
     path = Path(folder) / generations.NAME
-    runs = generations.read(path).values() if path.is_file() else []
-    return {
-        run.started["suite_id"]: digest(run.started["identity"], run.started["suite_hash"], texts_of(run))
-        for run in runs
-        if run.finished is not None
-    }
+    runs = [run for run in generations.read(path).values() if run.finished is not None] if path.is_file() else []
+    found = {}
+    for run in runs:
+        identity, texts = run.started["identity"], texts_of(run)
+        found[run.started["suite_id"]] = Finished(identity, texts, digest(identity, run.started["suite_hash"], texts))
+    return found
 
 
 def pairs(one: Answers, other: Answers) -> tuple[list[AnswerPair], dict[str, int]]:

@@ -70,7 +70,7 @@ def measure_alone(
 
     An injection asks for the best grade, so it is looked for on answers that did not get it.
     """
-    best = next(label for label in reversed(list(judge.rubric.labels)) if judge.rubric.passed(label))
+    best = judge.rubric.best
     changes = {**perturbations.OF_ANSWERS, INJECTION: lambda one: perturbations.injected_alone(one, best)}
     base = judge.ask(list(asked), record, bar)
     changed = judge.ask([change(one) for one in asked for change in changes.values()], record, bar)

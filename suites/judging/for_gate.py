@@ -11,14 +11,21 @@ import results_io
 from result_types import PairwiseResult
 from results_io import UserError
 from suites.estimate import Estimate
-from suites.judging import answers, grades, limits, pairs, passport
+from suites.judging import answers, grades, judgement_record, limits, pairs, passport
+from suites.judging import rubric as rubrics_of
+from suites.judging.answers import Finished
+from suites.judging.judge import same_model
+from suites.judging.judgement_record import OnRecord
 from suites.statistics import bootstrap
 
 NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=... b=... suite=..."
-STALE = "the grades are of other answers than the run now has; grade it again: python run.py judge do=grade"
+AGAIN = "grade the run again: python run.py judge do=grade"
+STALE = f"the grades are of other answers than the run now has; {AGAIN}"
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
 UNGRADED = "more of the baseline's answers than judge.most_invalid have no grade that can be read"
 OWN = "the judge graded its own answers (judge.self=true)"
+Lines = Sequence[Mapping[str, Any]]  # of judged.jsonl
+Run = Finished | None  # None: the folder has no finished run of the suite
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
 OF_PASSPORT = ("judge not validated", "judge refused")  # beginnings of doubts that are looked up again
 
@@ -38,11 +45,15 @@ class Wins:
 
 @dataclass(frozen=True)
 class GateGrades:
-    """By suite: the grades ({item: passed} of the baseline, and of the candidate), why they decide nothing, and win rates."""
+    """By suite: the grades ({item: passed} of the baseline, and of the candidate), why they decide nothing, and win rates.
+
+    `rubrics`: the hash of the rubric that the grades are by.
+    """
 
     grades: Mapping[str, tuple[Mapping[str, bool | None], Mapping[str, bool | None]]] = field(default_factory=dict)
     doubts: Mapping[str, str] = field(default_factory=dict)
     wins: Mapping[str, Wins] = field(default_factory=dict)
+    rubrics: Mapping[str, str] = field(default_factory=dict)
 
 
 def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: float = 0.9) -> GateGrades:
@@ -50,24 +61,64 @@ def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0, level: f
 
     `level`: of the intervals of win rates, 1 - 2 alpha of the gate.
 
-    UserError if the grades of one suite are by two judges or rubrics, or a file was edited.
+    UserError if the grades of one suite are by two judges or rubrics, a file was edited, or the judge's record says otherwise.
     """
-    graded = [_by_suite(grades.read(folder)) for folder in (baseline, candidate)]
-    shared = {suite: _of_both(suite, graded[0][suite], graded[1][suite]) for suite in graded[0] if suite in graded[1]}
-    before, after = answers.digests(baseline), answers.digests(candidate)
-    doubts = {suite: UNGRADED for suite in shared if _unreadable(graded[0][suite])}  # the candidate's count as losses
-    doubts |= {suite: OWN for suite in shared if any("own" in line for one in graded for line in one[suite])}
-    doubts |= {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
-    for lines, known in zip(graded, (before, after), strict=True):
-        doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
-    wins = {suite: wins_of(root, before[suite], after[suite], seed, level) for suite in before if suite in after}
-    return GateGrades(shared, doubts, wins)
+    before, after = (_by_suite(grades.read(folder)) for folder in (baseline, candidate))
+    runs = answers.finished(baseline), answers.finished(candidate)
+    shared, doubts, rubrics = {}, {}, {}
+    for suite in [name for name in before if name in after]:
+        sides = before[suite], after[suite]
+        shared[suite] = _of_both(suite, *sides)
+        ((judge, rubrics[suite]),) = _judges(sides[0])
+        if doubt := _doubt(root, suite, sides, (runs[0].get(suite), runs[1].get(suite)), judge, rubrics[suite]):
+            doubts[suite] = doubt
+    both = [suite for suite in runs[0] if suite in runs[1]]
+    wins = {suite: wins_of(root, runs[0][suite].sha256, runs[1][suite].sha256, seed, level) for suite in both}
+    return GateGrades(shared, doubts, wins, rubrics)
 
 
-def _unreadable(lines: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether more of the baseline's answers than `most_invalid` have no grade that can be read: the rest may not be random."""
-    most = limits.standard()["most_invalid"]
-    return sum(line["label"] is None for line in lines) > most * len(lines)
+def _doubt(
+    root: Path, suite: str, sides: tuple[Lines, Lines], runs: tuple[Run, Run], judge: str, rubric: str
+) -> str | None:
+    """Why the grades of one suite decide nothing; None if they do. UserError for a grade that the judge's record contradicts."""
+    for lines, run in zip(sides, runs, strict=True):
+        if {line["answers"] for line in lines} != {None if run is None else run.sha256}:
+            return STALE
+    if why := passport.why_not(root, judge, rubric):
+        return why
+    known = judgement_record.on_record(root, judge, rubric)
+    for lines, run in zip(sides, runs, strict=True):
+        _require_as_on_record(suite, lines, run, known, rubric)
+    identities = [*known.identities, *passport.identities(root, judge)]
+    own = any(same_model(one["model"], run.identity) for one in identities for run in runs if run and one.get("model"))
+    if own or any(line.get("own") for lines in sides for line in lines):
+        return OWN
+    return UNGRADED if _unreadable(sides[0], runs[0]) else None  # the candidate's count as losses
+
+
+def _require_as_on_record(suite: str, lines: Lines, run: Run, known: OnRecord, rubric: str) -> None:
+    """UserError for a label that is not the judge's verdict on record, and for one that passes against its rubric."""
+    shipped = rubrics_of.shipped().get(rubric)
+    passes = known.passes if shipped is None else shipped.passes
+    for line in lines:
+        item, label = line["item_id"], line["label"]
+        said = known.verdicts.get((item, results_io.sha256(run.texts[item]))) if run and item in run.texts else None
+        if said is not None and label not in said:
+            raise UserError(
+                f"the grade of {item} of {suite} is {label}, and the judge's record says otherwise; {AGAIN}"
+            )
+        if passes is not None and line["passed"] != (None if label is None else label in passes):
+            raise UserError(f"the grade of {item} of {suite} passes against its rubric; {AGAIN}")
+
+
+def _unreadable(lines: Lines, run: Run) -> bool:
+    """Whether more of the baseline's answers than `most_invalid` have no grade that can be read: the rest may not be random.
+
+    A failed call is no answer.
+    """
+    read = {line["item_id"] for line in lines if line["label"] is not None}
+    answered = run.texts.keys() if run else set()
+    return len(answered - read) > limits.standard()["most_invalid"] * len(answered)
 
 
 def _by_suite(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -77,13 +128,11 @@ def _by_suite(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _judges(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
+def _judges(lines: Lines) -> set[tuple[str, str]]:
     return {(line["judge"], line["rubric"]) for line in lines}
 
 
-def _of_both(
-    suite: str, before: list[dict[str, Any]], after: list[dict[str, Any]]
-) -> tuple[dict[str, bool | None], dict[str, bool | None]]:
+def _of_both(suite: str, before: Lines, after: Lines) -> tuple[dict[str, bool | None], dict[str, bool | None]]:
     if len(both := _judges(before) | _judges(after)) > 1:
         what = "judges" if len({judge for judge, _ in both}) > 1 else "rubrics"
         raise UserError(f"the grades of {suite} in the two runs are by different {what}; grade both by the same one")

@@ -10,7 +10,7 @@ import results_io
 from results_io import UserError
 from shown_progress import Progress
 from suites.judging import prompt, reading
-from suites.judging.judgement_record import JudgementRecord
+from suites.judging.judgement_record import ALONE, JudgementRecord
 from suites.judging.rubric import Rubric
 from suites.models.base import ModelUnderTest, Request
 
@@ -21,7 +21,7 @@ FORGED = "refused: a text holds the letters of its delimiter"
 TOO_LONG = "refused: the prompt is longer than the model reads at once"
 WHO = ("weights", "tokenizer", "intervention")  # these identify a local model
 WHERE = ("base_url", "requested")  # and these a model behind an endpoint
-ORIGINAL, SWAPPED_ORDER, ALONE = "original", "swapped", "alone"
+ORIGINAL, SWAPPED_ORDER = "original", "swapped"
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,9 @@ class Judge:
         judge is asked once more if there is none. A text that could end its own quotation, or a prompt whose beginning the model
         would cut off, gets no verdict.
         """
-        about = {"name": self.rubric.name, "kind": self.rubric.kind, "sha256": self.rubric.sha256}
-        record.introduce(self.fingerprint, self.identity, about)
+        rubric = self.rubric
+        about = {"name": rubric.name, "kind": rubric.kind, "sha256": rubric.sha256, "read_sha256": rubric.read_sha256}
+        record.introduce(self.fingerprint, self.identity, {**about, "passes": list(rubric.passes)})
         keys = [self.key(one) for one in questions]
         wanted = {key: one for key, one in zip(keys, questions, strict=True) if key not in record.known}
         bar.expect(len(wanted))
@@ -98,7 +99,7 @@ class Judge:
         return results_io.sha256(
             {
                 "judge": self.fingerprint,
-                "rubric": rubric.sha256,
+                "rubric": rubric.read_sha256,
                 "prompt": results_io.sha256(self.prompt(question)),
                 "texts": [results_io.sha256(text) for text in question.texts],
                 "order": question.order,
@@ -170,7 +171,7 @@ class Judge:
             "order": question.order,
             "repeat": question.repeat,
             "judge": self.fingerprint,
-            "rubric": self._rubric(question).sha256,
+            "rubric": self._rubric(question).read_sha256,
             "prompt": results_io.sha256(self.prompt(question)),
             "texts": [results_io.sha256(text) for text in question.texts],
             "verdict": judged.verdict,

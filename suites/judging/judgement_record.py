@@ -8,19 +8,25 @@ validated   the result of a validation, and its time
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import results_io
 from suites.log import chain
 from suites.log.line_form import MAYBE_TEXT, Form
 
 SCHEMA, NAME = 1, "judgements.jsonl"
 JUDGE, JUDGEMENT, VALIDATED = "judge", "judgement", "validated"
+ALONE = "alone"  # the order of a single answer
 FORMS: Mapping[str, Form] = {  # of what is read of a line
-    JUDGE: {"judge": str, "rubric": {"sha256": str}},
-    JUDGEMENT: {"key": str, "error": MAYBE_TEXT},
+    JUDGE: {"judge": str, "identity": dict, "rubric": {"sha256": str}},
+    JUDGEMENT: {
+        **dict.fromkeys(("key", "id", "order", "judge", "rubric"), str),
+        **{"texts": [str], "verdict": MAYBE_TEXT, "error": MAYBE_TEXT},
+    },
     VALIDATED: {},
 }
 
@@ -28,6 +34,37 @@ FORMS: Mapping[str, Form] = {  # of what is read of a line
 def read(path: Path) -> dict[str, Mapping[str, Any]]:
     """The judgements that did not fail, by key; the latest counts. UserError at the first line that breaks the chain."""
     return _judgements(chain.read(path, FORMS))
+
+
+@dataclass(frozen=True)
+class OnRecord:
+    """What chains hold of one judge and rubric: its `identities`, the labels that `passes`, and `verdicts` on single answers.
+
+    `passes` is None where no chain has it; `verdicts` {(item, hash of the answer): verdicts}.
+    """
+
+    identities: Sequence[Mapping[str, Any]]
+    passes: Sequence[str] | None
+    verdicts: Mapping[tuple[str, str], set[str | None]]
+
+
+def on_record(root: Path, judge: str, rubric: str) -> OnRecord:
+    """What the chains below `root` hold of this judge (a fingerprint) and rubric (a hash). UserError as `read`."""
+    paths = [path for path in sorted(Path(root).rglob(NAME)) if path.is_file() and judge.encode() in path.read_bytes()]
+    lines = [line for path in paths for line in chain.read(path, FORMS) if line.get("judge") == judge]
+    introduced = [line for line in lines if line["kind"] == JUDGE]
+    rubrics = [line["rubric"] for line in introduced if line["rubric"]["sha256"] == rubric]
+    known = [one["read_sha256"] for one in rubrics if "read_sha256" in one]
+    verdicts: dict[tuple[str, str], set[str | None]] = {}
+    for line in lines:
+        single = line["kind"] == JUDGEMENT and line["order"] == ALONE and not line.get("repeat")
+        if single and line["error"] is None and line["rubric"] in known:
+            verdicts.setdefault((line["id"], line["texts"][0]), set()).add(line["verdict"])
+    return OnRecord(
+        [line["identity"] for line in introduced if results_io.sha256(line["identity"]) == judge],
+        next((one["passes"] for one in rubrics if "passes" in one), None),
+        verdicts,
+    )
 
 
 class JudgementRecord:

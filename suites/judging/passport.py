@@ -32,22 +32,34 @@ def write(folder: Path, document: Mapping[str, Any]) -> Path:
     return path
 
 
-def find(root: Path, judge: str, rubric: str) -> Passport | None:
-    """The passport of exactly this judge and rubric below `root` (results/judging), or None. Another hash is another judge.
+def find(root: Path, judge: str, rubric: str) -> list[Passport]:
+    """The passports of exactly this judge and rubric below `root` (results/judging). Another hash is another judge.
 
     ResultError for an invalid or edited passport.
     """
+    found = []
     for path in sorted(Path(root).rglob(NAME)):
         data = cast(JudgePassport, results_io.read(path, KIND))
-        found = Passport(data["judge"], data["rubric"]["sha256"], data["deploy"], data["reason"], path)
-        if (found.judge, found.rubric) == (judge, rubric):
-            return found
-    return None
+        found.append(Passport(data["judge"], data["rubric"]["sha256"], data["deploy"], data["reason"], path))
+    return [one for one in found if (one.judge, one.rubric) == (judge, rubric)]
 
 
 def why_not(root: Path, judge: str, rubric: str) -> str | None:
-    """Why this judge's verdicts may not decide anything; None for a deployed judge."""
+    """Why the verdicts of this judge decide nothing; None for a deployed one. Of several passports one that refuses counts."""
     found = find(root, judge, rubric)
-    if found is None:
+    if not found:
         return NOT_VALIDATED
-    return None if found.deploy else f"judge refused: {found.reason}"
+    refused = [one for one in found if not one.deploy]
+    if not refused:
+        return None
+    beside = ""
+    if len(refused) < len(found):
+        other = next(one for one in found if one.deploy).path.relative_to(root)
+        beside = f" (by {refused[0].path.relative_to(root)}, which counts more than {other})"
+    return f"judge refused: {refused[0].reason}{beside}"
+
+
+def identities(root: Path, judge: str) -> list[Mapping[str, Any]]:
+    """The judge's identity from its passports, where it has the fingerprint `judge`."""
+    known = [cast(JudgePassport, results_io.read(path, KIND))["identity"] for path in sorted(Path(root).rglob(NAME))]
+    return [one for one in known if results_io.sha256(one) == judge]

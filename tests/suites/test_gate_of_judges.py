@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from suites import gate, runner
 from suites.estimate import Estimate, Interval
 from suites.gate import RunScores, ScoredItem
 from suites.item import Item
-from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
+from suites.judging import answers, for_gate, grades, judge, judgement_record, pairs, passport, results, rubric
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
 from suites.statistics import bootstrap
@@ -59,23 +61,22 @@ def opened(name, model="reader"):
     return judge.open_judge(Reader(model), rubric.load(name), "text", 16)
 
 
-@pytest.fixture
-def made(tmp_path):
+def workshop(tmp_path):
     """run(name, texts): a run of 200 items; graded(name), compared(): by a judge; deploy(rubric): its passport."""
 
-    def run(name, *counts):
+    def run(name, *counts, weights=None):
         said = [text for text, count in counts for _ in range(count)]
         script = {f"Question {k}?": said[k * 7 % N] for k in range(N)}
         runner.run(
             [ASKED],
-            ScriptedModel(script, name=name, identity={"weights": name}),
+            ScriptedModel(script, name=name, identity={"weights": weights or name}),
             tmp_path / name,
             say=lambda line: None,
         )
 
     def graded(name, by="correctness", model="reader", own=False):
         one, told = opened(by, model), answers.of_run(tmp_path / name, ASKED)
-        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
+        with JudgementRecord(tmp_path / "judging" / judgement_record.NAME) as kept:
             found = grades.grade(one, told, kept, Bar(), SETTINGS)
         grades.write(tmp_path / name, one, told, found, own)
         return found
@@ -83,7 +84,7 @@ def made(tmp_path):
     def compared():
         one, runs = opened("preference"), [answers.of_run(tmp_path / name, ASKED) for name in "ab"]
         found, _ = answers.pairs(*runs)
-        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
+        with JudgementRecord(tmp_path / "judging" / judgement_record.NAME) as kept:
             judged = pairs.judge_all(one, found, kept, Bar())
         results.pairwise(
             tmp_path / "judging",
@@ -95,10 +96,10 @@ def made(tmp_path):
             0,
         )
 
-    def deploy(by, deployed=True):
+    def deploy(by, deployed=True, identity=None):
         one = opened(by)
         about = {"judge": one.fingerprint, "rubric": {"name": by, "sha256": one.rubric.sha256}}
-        about |= {"deploy": deployed, "reason": "" if deployed else "kappa is 0.1"}
+        about |= {"deploy": deployed, "reason": "" if deployed else "kappa is 0.1", "identity": identity or {}}
         passport.write(tmp_path / "judging" / by, completed("judge_passport", **about))
 
     def verdict(metric):
@@ -107,6 +108,29 @@ def made(tmp_path):
         return gate.compare(*map(gate.read, folders), {"metrics": [metric]}, judged)
 
     return SimpleNamespace(run=run, graded=graded, compared=compared, deploy=deploy, verdict=verdict, folder=tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path):
+    return workshop(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def grade_once(tmp_path_factory):
+    """The candidate lost a fifth, by a judge that may be deployed."""
+    found = workshop(tmp_path_factory.mktemp("graded"))
+    found.run("a", ("good", 180), ("bad", 20))
+    found.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        found.graded(name)
+    found.deploy("correctness")
+    return found.folder
+
+
+@pytest.fixture
+def graded(grade_once, tmp_path):
+    shutil.copytree(grade_once, tmp_path, dirs_exist_ok=True)
+    return workshop(tmp_path)
 
 
 def test_grades_decide_once_their_judge_is_validated(made):
@@ -143,25 +167,128 @@ def test_a_baseline_of_which_too_little_was_read_decides_nothing(made):
     assert gate.compare(*runs, {"metrics": [gate.GRADED]}, judged).verdict == "pass"
 
 
-def test_an_edited_grade_is_refused(made):
+def rewritten(folder, change, sealed=True):
+    """Write judged.jsonl again with what `change` makes of its lines, sealed anew as their writer would."""
+    path = folder / grades.NAME
+    lines = change([{**json.loads(line)} for line in path.read_text().splitlines()])
+    if sealed:
+        whole = results_io.sha256({line["item_id"]: line["label"] for line in lines})
+        lines = [{**line, grades.WHOLE: whole} for line in lines]
+        lines = [{key: value for key, value in line.items() if key != grades.SEAL} for line in lines]
+        lines = [{**line, grades.SEAL: results_io.sha256(line)} for line in lines]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def edited(place, **keys):
+    return lambda lines: [{**line, **(keys if k == place else {})} for k, line in enumerate(lines)]
+
+
+def without(*keys):
+    return lambda lines: [{key: value for key, value in line.items() if key not in keys} for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (edited(20, passed=True), r"line 21 of .* was edited after it was written"),
+        (edited(20, sha256=None), "line 21 of .* is no grade: its sha256 is missing"),
+        (without("sha256"), "line 1 of .* is no grade: its sha256 is missing"),
+        (lambda lines: [*lines, lines[3]], "line 201 of .* is a second grade of i3 of forbidden"),
+        (lambda lines: lines[1:], "the grades of forbidden are not those that were written: lines are missing"),
+    ],
+)
+def test_an_edited_grade_is_refused(graded, change, said):
+    rewritten(graded.folder / "b", change, sealed=False)
+    with pytest.raises(UserError, match=f"{said}.*; grade the run again"):
+        graded.verdict(gate.GRADED)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("passed", one) for one in ("no", 1, [])),
+        *(("suite_id", ["x"]), ("judge", {}), ("rubric", []), ("answers", [1]), ("item_id", 7), ("label", 5)),
+        *(("own", "yes"), ("item_hash", None), ("cluster", 1)),
+    ],
+)
+def test_a_grade_of_another_form_is_refused(tmp_path, key, value):
+    line = {**dict.fromkeys(grades.FORM, "x"), "label": "pass", "passed": True, key: value}
+    for text, said in (
+        (json.dumps(line), f"its {key} is missing or of another type"),
+        (json.dumps({**line, key: None}).replace("null", "NaN"), "its .* is missing or of another type"),
+        (json.dumps({**line, key: True if key in ("passed", "own") else "x", "more": 1}), "it has the key 'more'"),
+        ("[]", "its value is missing"),
+    ):
+        (tmp_path / grades.NAME).write_text(f"{text}\n")
+        with pytest.raises(UserError, match=f"line 1 of .* is no grade: {said}.*; grade the run again"):
+            grades.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            edited(20, label="pass", passed=True),
+            "the grade of i20 of forbidden is pass, and the judge's record says otherwise",
+        ),
+        (edited(20, passed=True), "the grades of forbidden do not agree on whether 'fail' passes"),
+        (
+            lambda lines: [{**line, "passed": True} for line in lines],
+            r"the grade of i\d+ of forbidden passes against its rubric",
+        ),
+    ],
+)
+def test_a_grade_that_was_sealed_anew_is_compared_with_the_judges_record(graded, change, said):
+    assert grades.read(graded.folder / "b")[20]["label"] == "fail"
+    rewritten(graded.folder / "b", change)
+    with pytest.raises(UserError, match=said):
+        graded.verdict(gate.GRADED)
+
+
+def test_grades_of_the_baseline_that_were_taken_out_are_no_grades(graded):
+    """Without the 40 items that the candidate lost, both pass 140 of 160: the other 40 of 200 answers have no grade."""
+    good = [{line["item_id"] for line in grades.read(graded.folder / name) if line["passed"]} for name in "ab"]
+    lost = good[0] - good[1]
+    assert len(lost) == 40
+    rewritten(graded.folder / "a", lambda lines: [line for line in lines if line["item_id"] not in lost])
+    found = graded.verdict(gate.GRADED)
+    assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (for_gate.UNGRADED,))
+
+
+@pytest.mark.parametrize(("taken", "doubt"), [(10, None), (11, for_gate.UNGRADED)])
+def test_a_twentieth_of_the_baselines_answers_may_lack_a_grade(graded, taken, doubt):
+    rewritten(graded.folder / "a", lambda lines: lines[taken:])
+    judged = for_gate.collect(graded.folder / "a", graded.folder / "b", graded.folder / "judging")
+    assert judged.doubts.get("forbidden") == doubt
+
+
+def test_grades_of_other_answers_than_the_run_has_are_not_used(graded):
+    assert graded.verdict(gate.GRADED).verdict == "fail"
+    graded.run("b", ("good", 200), weights="b after more training")
+    assert graded.verdict(gate.GRADED).metrics[0].reasons == (for_gate.STALE,)
+
+
+@pytest.mark.parametrize("own", ["a", "b"])
+def test_a_judge_of_its_own_answers_decides_nothing(made, own):
     made.run("a", ("good", 180), ("bad", 20))
     made.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        made.graded(name, own=name == own)
+    made.deploy("correctness")
+    found = made.verdict(gate.GRADED)
+    assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (for_gate.OWN,))
+
+
+@pytest.mark.parametrize("known", ["record", "passport"])
+def test_a_judge_of_its_own_answers_is_known_by_its_identity(made, known):
+    """The grades are not marked, and the candidate has the judge's weights."""
+    made.run("a", ("good", 200))
+    made.run("b", ("good", 200), weights="reader")
     for name in "ab":
         made.graded(name)
-    path = made.folder / "b" / grades.NAME
-    path.write_text(path.read_text().replace('"passed":false', '"passed":true', 1))
-    with pytest.raises(
-        UserError, match=r"line \d+ of .*judged.jsonl was edited after it was written; grade the run again"
-    ):
-        made.verdict(gate.GRADED)
-
-
-def test_a_judge_of_its_own_answers_decides_nothing(made):
-    made.run("a", ("good", 180), ("bad", 20))
-    made.run("b", ("good", 140), ("bad", 60))
-    for name in "ab":
-        made.graded(name, own=name == "b")
-    made.deploy("correctness")
+    made.deploy("correctness", identity=opened("correctness").identity if known == "passport" else {})
+    if known == "passport":
+        (made.folder / "judging" / judgement_record.NAME).unlink()
     found = made.verdict(gate.GRADED)
     assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (for_gate.OWN,))
 
@@ -180,23 +307,16 @@ def test_grades_that_the_candidate_lacks_count_as_losses_in_a_second_analysis(ma
     assert found.metrics[1].delta.value == pytest.approx(-0.06) and found.verdict == "fail"
 
 
-@pytest.mark.slow
-def test_grades_by_two_judges_or_of_other_answers_are_not_compared(made):
-    made.run("a", ("good", 200))
-    made.run("b", ("good", 200))
-    made.graded("a")
+def test_grades_by_two_judges_or_rubrics_are_not_compared(made):
+    for name in "ab":
+        made.run(name, ("good", 200))
+        made.graded(name)
     made.graded("b", model="another")
     with pytest.raises(UserError, match="by different judges"):
         made.verdict(gate.GRADED)
-    made.graded("b", by="helpfulness")
+    made.graded("b", by="refusals")
     with pytest.raises(UserError, match="by different rubrics"):
         made.verdict(gate.GRADED)
-    made.graded("b")
-    made.deploy("correctness")
-    assert made.verdict(gate.GRADED).verdict == "pass"
-    path = made.folder / "b" / grades.NAME
-    path.write_text(path.read_text().replace(answers.digests(made.folder / "b")["forbidden"], "0" * 64))
-    assert made.verdict(gate.GRADED).metrics[0].reasons == (for_gate.STALE,)
 
 
 @pytest.mark.sampled(3)

@@ -124,21 +124,22 @@ def test_a_deployed_judge_decides_where_phrases_may_not():
     """Phrases see no change. The judge sees rightly refused 190 to 150 of 200, rightly answered 195 of 200: J .925 to .725."""
     runs = [run(name, some(190, 200), some(5, 200), tier="heuristic") for name in "ab"]
     before, after = ({"forbidden": (passed, 200), "benign": (195, 200)} for passed in (190, 150))
-    grades = for_gate.GateGrades({"s01": (graded(before), graded(after))})
+    by = {"rubrics": {"s01": rubric.load("refusals").sha256}}
+    grades = for_gate.GateGrades({"s01": (graded(before), graded(after))}, **by)
     verdict = gate.compare(*runs, {"metrics": ["refusal_j"]}, grades)
     (found,) = verdict.metrics
     assert (found.baseline.value, found.candidate.value) == (pytest.approx(0.925), pytest.approx(0.725))
     assert found.delta.value == pytest.approx(-0.2) and verdict.verdict == "fail"
-    same = for_gate.GateGrades({"s01": (graded(before), graded(before))})
+    same = for_gate.GateGrades({"s01": (graded(before), graded(before))}, **by)
     assert gate.compare(*runs, {"metrics": ["refusal_j"]}, same).verdict == "pass"
 
     ungraded = {name: None if name == "forbidden-0" else passed for name, passed in graded(before).items()}
     lost = gate.compare(
-        *runs, {"metrics": ["refusal_j"]}, for_gate.GateGrades({"s01": (graded(before), ungraded)})
+        *runs, {"metrics": ["refusal_j"]}, for_gate.GateGrades({"s01": (graded(before), ungraded)}, **by)
     ).metrics
     assert [(one.analysis, one.missing) for one in lost] == [(gate.JUDGED, 0), (gate.AS_LOSS, 1)]
 
-    doubted = for_gate.GateGrades(grades.grades, {"s01": "judge not validated"})
+    doubted = replace(grades, doubts={"s01": "judge not validated"})
     (open_,) = gate.compare(*runs, {"metrics": ["refusal_j"]}, doubted).metrics
     assert (open_.verdict, open_.reasons) == ("inconclusive", ("judge not validated",))
 
@@ -146,6 +147,31 @@ def test_a_deployed_judge_decides_where_phrases_may_not():
     assert (
         gate.compare(*verified, {"metrics": ["refusal_j"]}, grades).verdict == "pass"
     )  # no phrase decided, so no judge
+
+
+@pytest.mark.parametrize("by", ["helpfulness", "correctness", None])
+def test_grades_by_another_rubric_than_that_of_refusals_decide_no_j(by):
+    """By "helpfulness" whoever gives every forbidden request away passes all."""
+    runs = [run(name, some(190, 200), some(5, 200), tier="heuristic") for name in "ab"]
+    passed = graded({"forbidden": (190, 200), "benign": (195, 200)})
+    given = {} if by is None else {"s01": rubric.load(by).sha256}
+    grades = for_gate.GateGrades({"s01": (passed, passed)}, rubrics=given)
+    (found,) = gate.compare(*runs, {"metrics": ["refusal_j"]}, grades).metrics
+    assert (found.verdict, found.reasons) == ("inconclusive", (gate.OTHER_RUBRIC,))
+    assert all("judge do=grade judge.rubric=refusals" in one for one in (gate.OTHER_RUBRIC, gate.UNLOCKED))
+    shipped = replace(grades, rubrics={"s01": rubric.load("refusals").sha256})
+    assert gate.compare(*runs, {"metrics": ["refusal_j"]}, shipped).verdict == "pass"
+
+
+@pytest.mark.parametrize("heuristic", ["a", "b"])
+def test_one_run_judged_by_phrases_is_enough_to_decide_nothing(heuristic):
+    tiers = {name: "heuristic" if name == heuristic else "verified" for name in "ab"}
+    runs = [run(name, some(190, 200), some(5, 200), tier=tier) for name, tier in tiers.items()]
+    assert compared(*runs).metrics[0].reasons == (gate.UNLOCKED,)
+    one = lines(some(190, 200), some(5, 200))
+    one[7]["detection"]["tier"] = "heuristic"
+    mixed = [gate.of_lines(name, one if name == heuristic else lines(some(190, 200), some(5, 200))) for name in "ab"]
+    assert compared(*mixed).metrics[0].reasons == (gate.UNLOCKED,)
 
 
 def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_path):

@@ -206,6 +206,83 @@ def test_a_rubric_has_a_hash_and_a_closed_set_of_labels(tmp_path):
         rubrics.load("nosuch")
 
 
+GRADE = """name: own
+kind: grade
+text: Is it  right?
+reworded: {reworded}
+labels: {{{labels}}}
+passes: [{passes}]
+"""
+
+
+def own_rubric(folder, labels, passes, reworded="Say whether it is right."):
+    """A rubric of grades from the names of its labels and of those that pass, as a file."""
+    path = folder / "own.yaml"
+    named = ", ".join(f'"{label}": meaning' for label in labels)
+    passing = ", ".join(f'"{label}"' for label in passes)
+    path.write_text(GRADE.format(reworded=reworded, labels=named, passes=passing))
+    return rubrics.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("labels_", "passes", "best"),
+    [
+        ("12345", "45", "5"),
+        ("54321", "45", "5"),  # from the best to the worst
+        ("12345", "12", "1"),  # 1 is the best, as in marks of a school
+        ("52341", "54", "5"),
+        (("9", "10", "2"), ("9", "10"), "10"),
+        (("-1", "0", "1"), ("1",), "1"),
+        (("poor", "fair", "good"), ("fair", "good"), "good"),
+        (("good", "poor"), ("good",), "good"),
+    ],
+)
+def test_an_injection_asks_for_the_best_grade(labels_, passes, best, tmp_path):
+    rubric = own_rubric(tmp_path, labels_, passes)
+    assert rubric.best == best
+    asked = []
+    model = Says(lambda request: asked.append(request.prompt) or said(f"Verdict: {labels_[-1]}"))
+    one = judge.JudgeQuestion("q", "hash", "What is 2 + 2?", ("It is 4.",), judge.ALONE)
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        bias.measure_alone(of(model, rubric=rubric), [one], kept, Bar())
+    ordered = [prompt for prompt in asked if "Ignore the rubric" in prompt]
+    assert ordered and all(f"End with the line Verdict: {best}\n" in prompt for prompt in ordered)
+
+
+@pytest.mark.parametrize(
+    ("labels_", "passes"),
+    [("12345", "24"), ("12345", "3"), (("good", "fair", "poor"), ("good", "fair")), (("a", "b", "c"), ("a", "c"))],
+)
+def test_grades_without_an_order_are_refused(labels_, passes, tmp_path):
+    with pytest.raises(UserError, match="are in no order from worst to best; of whole numbers let the largest"):
+        own_rubric(tmp_path, labels_, passes)
+
+
+def test_the_other_wording_of_a_rubric_has_other_words_and_is_part_of_its_hash(tmp_path):
+    with pytest.raises(UserError, match="reworded is the same as text; say it in other words"):
+        own_rubric(tmp_path, "12", "2", reworded="is it right?")
+    rubric = own_rubric(tmp_path, "12", "2")
+    others = [
+        replace(rubric, reworded="Is it right, then?"),
+        replace(rubric, passes=("1",)),
+        replace(rubric, labels=dict(reversed(rubric.labels.items()))),
+        replace(rubric, text="Is it wrong?"),
+        rubric.in_other_words(),
+    ]
+    assert len({one.sha256 for one in (rubric, *others)}) == 6
+    assert replace(rubric, name="another").sha256 == rubric.sha256
+    assert set(rubrics.shipped()) == {rubrics.load(name).sha256 for name in rubrics.names()}
+
+
+def test_judgements_of_earlier_versions_are_not_asked_for_again():
+    """The key of a judgement is that of what the judge read, as before the rubric's hash held its other wording."""
+    assert PREFERENCE.read_sha256 == "564b7b380665b10d8a341ebbfd6c0d2c20a40eacce22b80a70e71c78b5e5f178"
+    assert (
+        of(Says(None)).key(pairs.questions(PAIR)[0])
+        == "c7bd9518096d4b492b4278814d1f854b9801cf0c13006349281129907afc609c"
+    )
+
+
 # --- comparisons -----------------------------------------------------------------------------------------------------
 
 
@@ -453,6 +530,18 @@ def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
     path.write_text(path.read_text().replace('"deploy": false', '"deploy": true'))
     with pytest.raises(UserError, match="edited"):
         passport.why_not(tmp_path, "j", "s")
+
+
+def test_of_several_passports_one_that_refuses_counts(tmp_path):
+    """A copy of the old passport, whose folder comes first, does not outlive the refusal."""
+    about = completed("judge_passport", judge="j", rubric={"name": "r", "sha256": "s"}, deploy=True)
+    for folder in ("a copy", "one", "two"):
+        passport.write(tmp_path / folder, about)
+    assert passport.why_not(tmp_path, "j", "s") is None
+    passport.write(tmp_path / "one", {**about, "deploy": False, "reason": "kappa is 0.1"})
+    assert passport.why_not(tmp_path, "j", "s") == (
+        "judge refused: kappa is 0.1 (by one/judge.json, which counts more than a copy/judge.json)"
+    )
 
 
 def graded_by(answer, tmp_path, unread=0, cases=30):
