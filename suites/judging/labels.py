@@ -25,11 +25,15 @@ KEYS = {"item", "human", "rater", *TEXTS, "cluster", "authors"}
 
 @dataclass(frozen=True)
 class Labels:
-    """`by_item` {item: {rater: label}}; `pairs`: of the items whose texts are in the file; `sha256`: of the file's content."""
+    """`by_item` {item: {rater: label}}; `pairs`: of the items whose texts are in the file; `sha256`: of the file's content.
+
+    `clusters` {item: its sampling unit}: of the items for which the file names one.
+    """
 
     by_item: Mapping[str, Mapping[str, str]]
     pairs: Mapping[str, AnswerPair]
     sha256: str
+    clusters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def majority(self) -> dict[str, str]:
@@ -52,13 +56,17 @@ class People:
 def read(path: Path, labels: Sequence[str]) -> Labels:
     """Labels from JSON lines {"item", "human", "rater"}, with "question", "a" and "b" if the texts do not come from runs.
 
-    UserError for a missing file, a line of another form, a label outside the scale, and an item that a rater labelled twice or
-    that has two different texts.
+    UserError for a missing file, a line of another form, a label outside the scale, an item that a rater labelled twice or that
+    has two different texts or clusters, and two items with the same texts, which are one piece of evidence.
     """
+    if path.is_dir():
+        raise UserError(f"labels={path} is a folder; give a file of JSON lines with item, human and rater")
     if not path.is_file():
         raise UserError(f"labels={path} is not there; give a file of JSON lines with item, human and rater")
     by_item: dict[str, dict[str, str]] = {}
     pairs: dict[str, AnswerPair] = {}
+    items: dict[tuple[str, ...], str] = {}
+    clusters: dict[str, str] = {}
     text = bounded_text.given(path, "give a file of JSON lines in UTF-8, with item, human and rater")
     lines = [line for line in text.split("\n") if line.strip()]
     for number, line in enumerate(lines, 1):
@@ -73,15 +81,24 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
         if rater in given:
             raise UserError(f"{where}: the rater {rater} labelled {data['item']} twice; keep one of the lines")
         given[rater] = data["human"]
+        if "cluster" in data and clusters.setdefault(data["item"], data["cluster"]) != data["cluster"]:
+            raise UserError(
+                f"{where}: {data['item']} has another cluster than before; give the same one in all its lines"
+            )
         if any(key in data for key in TEXTS):
             pair = _pair(data, where)
             if pairs.setdefault(data["item"], pair) != pair:
                 raise UserError(
                     f"{where}: {data['item']} has other texts than before; give every pair an item of its own"
                 )
+            first = items.setdefault(_said(pair), data["item"])
+            if first != data["item"]:
+                raise UserError(
+                    f"{where}: {data['item']} has the question and the answers of {first}; label every pair once, as one item"
+                )
     if not by_item:
         raise UserError(f"labels={path} has no labels; write a line for each labelled pair")
-    return Labels(by_item, pairs, lock.digest(lines))
+    return Labels(by_item, pairs, lock.digest(lines), clusters)
 
 
 def template(pairs: Sequence[AnswerPair], n: int, seed: int) -> str:
@@ -141,6 +158,12 @@ def _alpha(table: np.ndarray, items: int) -> Estimate:
 
 def _place(label: str | None, scale: Sequence[str]) -> float:
     return float("nan") if label is None else float(list(scale).index(label))
+
+
+def _said(pair: AnswerPair) -> tuple[str, ...]:
+    """The question and both answers in any order, with any spaces between words."""
+    question, a, b = (" ".join(text.split()) for text in (pair.asked.text, pair.a, pair.b))
+    return question, *sorted((a, b))
 
 
 def _parsed(line: str, where: str) -> dict[str, Any]:

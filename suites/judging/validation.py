@@ -87,7 +87,8 @@ def of_pairs(
     judged = pairs.judge_all(judge, asked, record, bar)
     people = given.majority
     said = {pair.id: verdict.merged for pair, verdict in zip(judged.pairs, judged.verdicts, strict=True)}
-    agreement = _agreement(said, people, list(judge.rubric.labels))
+    clusters = {item: known[item].asked.cluster for item in people} | dict(given.clusters)
+    agreement = _agreement(said, people, list(judge.rubric.labels), clusters, seed)
     cases = bias.chosen(judged.pairs, settings["bias"]["cases"], seed)
     own = bias.own_texts(judged.pairs, judged.verdicts, people, judge.name, seed)
     jbs = bias.measure(judge, cases, record, bar)
@@ -126,7 +127,8 @@ def of_grades(
     said = grades(judge, answers, list(given.by_item), record, bar)
     people = given.majority
     lost = len(given.by_item) - len(people)
-    agreement = _agreement(said, people, list(judge.rubric.labels))
+    clusters = {item: answers.asked[item].cluster for item in people} | dict(given.clusters)
+    agreement = _agreement(said, people, list(judge.rubric.labels), clusters, seed)
     found = labels.agreement(given, list(judge.rubric.labels))
     cases = settings["bias"]["cases"]
     passed = [item for item in people if judge.rubric.passed(people[item])]
@@ -161,6 +163,13 @@ def grades(
     return {item: one.verdict for item, one in zip(items, found, strict=True) if one.error is None}
 
 
-def _agreement(said: Mapping[str, str | None], people: Mapping[str, str], scale: Sequence[str]) -> JudgeAgreement:
+def _agreement(
+    said: Mapping[str, str | None],
+    people: Mapping[str, str],
+    scale: Sequence[str],
+    clusters: Mapping[str, str],
+    seed: int,
+) -> JudgeAgreement:
     shared = [item for item in people if item in said]
-    return judging.judge_agreement([said[item] for item in shared], [people[item] for item in shared], scale)
+    verdicts, theirs = [said[item] for item in shared], [people[item] for item in shared]
+    return judging.judge_agreement(verdicts, theirs, scale, clusters=[clusters[item] for item in shared], seed=seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from statsmodels.discrete.discrete_model import Logit
 from statsmodels.stats.inter_rater import cohens_kappa, fleiss_kappa
 from statsmodels.stats.proportion import confint_proportions_2indep
 
+from calibrations.statistics import bootstrap_counts, percentile_interval
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import bootstrap, proportions
@@ -21,7 +22,7 @@ from suites.statistics import bootstrap, proportions
 Preference = Literal["A", "B", "tie"] | None  # None: the judge's answer could not be read
 VERDICTS = ("A", "B", "tie")
 SWAPPED = {"A": "B", "B": "A", "tie": "tie", None: None}
-FEWEST_LABELS = 100  # labelled pairs from which a judge may be deployed
+FEWEST_LABELS = 100  # labelled pairs, or clusters of them, from which a judge may be deployed
 LOWER_BOUND, POINT = 0.6, 0.7  # the lower end of kappa's interval, and kappa itself, must exceed these
 FEWEST_DECIDED = 20  # pairs with a winner from which a slope is worth fitting
 SIGN_TEST = "exact binomial"
@@ -196,24 +197,45 @@ def length_slope(a_won: Sequence[bool], gaps: Sequence[float], level: float = 0.
 
 
 def judge_agreement(
-    judge: Sequence[str | None], human: Sequence[str | None], labels: Sequence[str] = VERDICTS, level: float = 0.95
+    judge: Sequence[str | None],
+    human: Sequence[str | None],
+    labels: Sequence[str] = VERDICTS,
+    level: float = 0.95,
+    *,
+    clusters: Sequence[str] | None = None,
+    seed: int = 0,
 ) -> JudgeAgreement:
     """Unweighted Cohen's kappa of `judge` [pair] and `human` [pair] over the scale `labels`; may the judge be deployed?
 
     It may if kappa > .7 and the lower end of its interval > .6 on at least 100 pairs: .7 at n = 100 has the interval [.56, .84].
-    None on either side is excluded and counted. UserError for a label outside the scale and for different numbers of verdicts.
-    Source: Cohen 1960; Gwet 2008.
+    If pairs share `clusters` [pair], at least 100 clusters are needed, and the intervals are those of clusters (kappa: bootstrap
+    by `seed`). None on either side is excluded and counted. UserError for a label outside the scale and for different numbers of
+    verdicts, labels or clusters. Source: Cohen 1960; Gwet 2008.
     """
     if len(judge) != len(human):
         raise UserError(f"{len(judge)} verdicts for {len(human)} labels; expected one each: judge every labelled pair")
-    rated = [(a, b) for a, b in zip(judge, human, strict=True) if a is not None and b is not None]
-    if outside := sorted({label for pair in rated for label in pair} - set(labels)):
+    if clusters is not None and len(clusters) != len(judge):
+        raise UserError(f"{len(clusters)} cluster labels for {len(judge)} pairs; expected one each: label every pair")
+    units = range(len(judge)) if clusters is None else clusters
+    rated = [(a, b, unit) for a, b, unit in zip(judge, human, units, strict=True) if a is not None and b is not None]
+    if outside := sorted({label for a, b, _ in rated for label in (a, b)} - set(labels)):
         raise UserError(
             f"the label {outside[0]!r} is not on the scale; expected one of {', '.join(labels)}: map it to one"
         )
-    table = np.array([[rated.count((a, b)) for b in labels] for a in labels])
+    place = {label: k for k, label in enumerate(labels)}
+    known = {unit: k for k, unit in enumerate(dict.fromkeys(unit for *_, unit in rated))}
+    tables = np.zeros((len(known), len(labels), len(labels)), dtype=int)
+    for a, b, unit in rated:
+        tables[known[unit], place[a], place[b]] += 1
     dropped = len(judge) - len(rated)
-    return agreement_of_table(table, labels, {"not rated by both": dropped} if dropped else {}, level)
+    excluded = {"not rated by both": dropped} if dropped else {}
+    table = tables.sum(axis=0)
+    if len(known) == len(rated):
+        return agreement_of_table(table, labels, excluded, level)
+    same, of = [a == b for a, b, _ in rated], [str(unit) for *_, unit in rated]
+    agreement = replace(proportions.clustered(same, of, level, "share of pairs"), excluded=excluded)
+    kappa = replace(_kappa_of_clusters(tables, agreement, level, seed), excluded=excluded)
+    return _with_verdict(table, labels, agreement, kappa, len(known), "clusters of labelled pairs")
 
 
 def agreement_of_table(
@@ -235,12 +257,20 @@ def agreement_of_table(
     n = int(counts.sum())
     agreement = replace(proportions.wilson(int(np.trace(counts)), n, level, "share of pairs"), excluded=excluded or {})
     kappa = replace(_kappa(counts, agreement, level), excluded=excluded or {})
+    return _with_verdict(counts, labels, agreement, kappa, n, "labelled pairs")
+
+
+def _with_verdict(
+    counts: np.ndarray, labels: Sequence[str], agreement: Estimate, kappa: Estimate, units: int, what: str
+) -> JudgeAgreement:
+    """The agreement with AC1, prevalence and whether the judge may be deployed. `units`: the number of `what` is independent."""
+    n = int(counts.sum())
     shares = (counts.sum(axis=0) + counts.sum(axis=1)) / (2 * n) if n else np.zeros(len(labels))
-    lacking = _lacking(kappa)
+    lacking = _lacking(kappa, units, what)
     return JudgeAgreement(
         kappa=kappa,
         agreement=agreement,
-        ac1=replace(_ac1(agreement, shares), excluded=excluded or {}),
+        ac1=replace(_ac1(agreement, shares), excluded=kappa.excluded),
         prevalence=dict(zip(labels, shares.tolist(), strict=True)),
         deploy=not lacking,
         reason="; ".join(lacking),
@@ -342,6 +372,34 @@ def _kappa(counts: np.ndarray, agreement: Estimate, level: float) -> Estimate:
     )
 
 
+def _kappa_of_clusters(tables: np.ndarray, agreement: Estimate, level: float, seed: int) -> Estimate:
+    """Kappa of counts [cluster, judge, human] with the percentile interval over resampled clusters.
+
+    A resample of one label has no kappa and counts as 0. Under perfect agreement, which every resample shares, the interval is
+    Wilson's of as many pairs as there are clusters, carried over. Under 20 clusters there is none.
+    """
+    alone = _kappa(tables.sum(axis=0), agreement, level)
+    if alone.value is None:
+        return alone
+    clusters, n = len(tables), agreement.n
+    detail = {"clusters": clusters, "independent": None if alone.ci is None else asdict(alone.ci)}
+    found = replace(alone, ci=None, assumptions=("clusters are independent",), detail=detail)
+    if clusters < bootstrap.MINIMUM_CLUSTERS:
+        return found
+    if agreement.value == 1.0:
+        whole = tables.sum(axis=0)
+        by_chance = float(whole.sum(axis=0) @ whole.sum(axis=1)) / n**2
+        low = (proportions.wilson(clusters, clusters, level).bounds.low - by_chance) / (1 - by_chance)
+        return replace(found, ci=Interval(low, 1.0, level, PERFECT))
+    weights = bootstrap_counts(clusters, bootstrap.RESAMPLES, seed=seed)
+    draws = np.einsum("rc,cab->rab", weights, tables).astype(float)
+    sizes = draws.sum(axis=(1, 2))
+    seen = np.trace(draws, axis1=1, axis2=2) / sizes
+    by_chance = np.einsum("ra,ra->r", draws.sum(axis=1), draws.sum(axis=2)) / sizes**2
+    kappas = np.divide(seen - by_chance, 1 - by_chance, out=np.zeros_like(seen), where=by_chance < 1)
+    return replace(found, ci=Interval(*percentile_interval(kappas, level), level, bootstrap.PERCENTILE))
+
+
 def _ac1(agreement: Estimate, shares: np.ndarray) -> Estimate:
     """AC1 = (po - pe)/(1 - pe), pe = sum_k share_k (1 - share_k)/(labels - 1); defined for constant raters. Gwet 2008."""
     if agreement.value is None:
@@ -350,13 +408,15 @@ def _ac1(agreement: Estimate, shares: np.ndarray) -> Estimate:
     return Estimate((agreement.value - by_chance) / (1 - by_chance), "AC1", agreement.n)
 
 
-def _lacking(kappa: Estimate) -> list[str]:
-    """The reasons against deploying a judge with this kappa; empty if there are none."""
-    found = [f"{kappa.n} labelled pairs of {FEWEST_LABELS}"] if kappa.n < FEWEST_LABELS else []
-    if kappa.value is None or kappa.ci is None:
+def _lacking(kappa: Estimate, units: int, what: str) -> list[str]:
+    """The reasons against deploying a judge with this kappa, of so many independent units; empty if there are none."""
+    found = [f"{units} {what} of {FEWEST_LABELS}"] if units < FEWEST_LABELS else []
+    if kappa.value is None:
         return [*found, f"kappa is undefined: {kappa.reason}"]
     if kappa.value <= POINT:
         found.append(f"kappa is {kappa.value:z.3f}, not above {POINT}")
+    if kappa.ci is None:
+        return [*found, f"{units} {what} give kappa no interval"]
     if kappa.ci.low <= LOWER_BOUND:
         found.append(f"the lower end of its interval is {kappa.ci.low:z.3f}, not above {LOWER_BOUND}")
     return found

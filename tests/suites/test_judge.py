@@ -506,6 +506,68 @@ def test_people_and_their_ceiling(tmp_path):
         labels.read(path, ("A", "B", "tie"))
 
 
+def labelled_lines(path, pairs_, **more):
+    """A file of labels with the texts of these pairs, each an item of its own."""
+    lines = [
+        {
+            "item": f"i{k}",
+            "human": label,
+            "question": pair.asked.text,
+            "a": pair.a,
+            "b": pair.b,
+            **{key: one(k) for key, one in more.items()},
+        }
+        for k, (pair, label) in enumerate(pairs_)
+    ]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def test_two_items_with_the_same_texts_are_refused(tmp_path):
+    """Five pairs with 24 names each would be 120 labelled pairs; the order of the answers and spaces do not count."""
+    path = tmp_path / "labels.jsonl"
+    other = replace(PAIR, asked=replace(PAIR.asked, text="What is 2 + 3?"))
+    swapped = replace(PAIR, a=f" {PAIR.b}", b=PAIR.a)
+    assert len(labels.read(labelled_lines(path, [(PAIR, "A"), (other, "A")]), "AB").by_item) == 2
+    for copied in (PAIR, swapped):
+        labelled_lines(path, [(PAIR, "A"), (other, "A"), (copied, "B")])
+        with pytest.raises(
+            UserError, match=r"line 3 of .*: i2 has the question and the answers of i0; label every pair once"
+        ):
+            labels.read(path, ("A", "B"))
+    path.write_text(
+        '{"item": "1", "human": "A", "rater": "x", "cluster": "c"}\n'
+        '{"item": "1", "human": "A", "rater": "y", "cluster": "d"}\n'
+    )
+    with pytest.raises(UserError, match=r"line 2 of .*: 1 has another cluster than before"):
+        labels.read(path, ("A", "B"))
+    with pytest.raises(UserError, match=f"labels={tmp_path} is a folder; give a file of JSON lines"):
+        labels.read(tmp_path, ("A", "B"))
+
+
+@pytest.mark.parametrize("texts", [True, False])
+def test_clusters_of_labelled_pairs_are_counted_and_not_pairs(texts, tmp_path):
+    """120 pairs of which each five are of one cluster, by the file or by the run that the texts come from."""
+    given = demo.labelled()
+    path = labelled_lines(
+        tmp_path / "labels.jsonl",
+        [(pair, given.by_item[item]["ann"]) for item, pair in given.pairs.items()],
+        cluster=lambda k: str(k // 5),
+    )
+    read = labels.read(path, ("A", "B", "tie"))
+    pool = {item: replace(pair, asked=replace(pair.asked, cluster=item)) for item, pair in read.pairs.items()}
+    if not texts:
+        read = replace(read, pairs={})
+    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05}
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        found = validation.of_pairs(of(demo.ScriptedJudge("fair")), read, pool, kept, Bar(), settings, 0)
+        alone = validation.of_pairs(
+            of(demo.ScriptedJudge("fair")), replace(read, pairs={}, clusters={}), pool, kept, Bar(), settings, 0
+        )
+    assert found.reasons == ("24 clusters of labelled pairs of 100",) and found.agreement.kappa.detail["clusters"] == 24
+    assert alone.deploy and alone.agreement.kappa.value == found.agreement.kappa.value
+
+
 def test_pairs_to_label_are_drawn_at_random_and_shown_in_a_random_order():
     pool = [AnswerPair(str(k), Asked(f"q{k}", str(k), str(k)), f"a{k}", f"b{k}") for k in range(400)]
     lines = [json.loads(line) for line in labels.template(pool, 200, 0).splitlines()]

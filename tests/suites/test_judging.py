@@ -183,6 +183,46 @@ def test_labels_and_table_are_the_same():
         judging.judge_agreement(["A"], ["A", "B"])
 
 
+def agreed(agree, differ, copies=1):
+    """The agreement on balanced labels A and B, with so many copies of every pair in a cluster."""
+    cells = [
+        (a, b)
+        for a, b, n in (("A", "A", agree), ("B", "B", agree), ("A", "B", differ), ("B", "A", differ))
+        for _ in range(n)
+    ]
+    pairs = [(a, b, str(k)) for k, (a, b) in enumerate(cells) for _ in range(copies)]
+    judge, human, clusters = (list(column) for column in zip(*pairs, strict=True))
+    return judging.judge_agreement(judge, human, clusters=clusters)
+
+
+def test_copies_of_labelled_pairs_are_no_evidence():
+    """48 pairs, each five times: kappa .833 has the interval [.763, .903] of 240 pairs, and [.662, .958] of 48 clusters."""
+    alone, copied = agreed(22, 2), agreed(22, 2, copies=5)
+    assert alone.kappa.value == copied.kappa.value == pytest.approx(0.8333, abs=5e-5)
+    error = 5**0.5 * (copied.kappa.detail["independent"]["high"] - copied.kappa.value)
+    assert copied.kappa.value - error == pytest.approx(alone.kappa.ci.low)
+    assert (copied.kappa.ci.low, copied.kappa.ci.high) == pytest.approx((0.662, 0.958), abs=0.01)
+    assert (copied.kappa.n, copied.kappa.detail["clusters"], copied.kappa.ci.method) == (
+        240, 48, "percentile bootstrap over clusters",
+    )  # fmt: skip
+    assert copied.reason == "48 clusters of labelled pairs of 100"
+    assert copied.agreement.ci.low == pytest.approx(alone.agreement.ci.low, abs=0.02)
+
+
+def test_a_judge_is_deployed_by_a_hundred_clusters():
+    assert (agreed(45, 5).deploy, agreed(45, 5, copies=2).deploy) == (True, True)
+    assert judging.judge_agreement(
+        ["A"] * 99 + ["B"] * 99, ["A"] * 99 + ["B"] * 99, clusters=[str(k // 2) for k in range(198)]
+    ).reason == ("99 clusters of labelled pairs of 100")
+    perfect = agreed(50, 0, copies=2).kappa
+    assert (perfect.value, perfect.ci.high) == (1.0, 1.0)
+    assert perfect.ci.low == pytest.approx(2 * proportions.wilson(100, 100).ci.low - 1)
+    few = agreed(9, 0, copies=12)
+    assert few.reason == "18 clusters of labelled pairs of 100; 18 clusters of labelled pairs give kappa no interval"
+    with pytest.raises(UserError, match="1 cluster labels for 2 pairs"):
+        judging.judge_agreement(["A", "B"], ["A", "B"], clusters=["x"])
+
+
 def test_constant_raters_have_no_kappa():
     found = judging.judge_agreement(["A"] * 120, ["A"] * 120)
     assert (found.kappa.status, found.agreement.value, found.ac1.value) == ("undefined", 1.0, 1.0)
