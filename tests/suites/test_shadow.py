@@ -526,6 +526,14 @@ def test_wins_are_in_the_order_of_the_verdicts_and_not_of_the_requests(tmp_path)
     assert wins == there and (wins.outcomes, wins.places) == ((True, True, False), (6, 7, 8))
 
 
+def test_metrics_that_are_not_watched_count_for_e_bh(tmp_path):
+    """Ten lost pairs: e = 93.1 would be enough among the four metrics that are watched (80), and is not among seven (140)."""
+    records, worse = watched(tmp_path, judged(*[("B", "B")] * 10), evaluation.Pass(10, 10, 10, 10, 0, 0))
+    assert (len(records), worse) == (4, [])
+    wins = records["wins"]
+    assert wins["e"] == pytest.approx(2**10 / 11) and (wins["e_bh"], wins["alarm"]) == (False, None)
+
+
 def test_verdicts_of_a_judge_that_is_not_deployed_any_more_decide_nothing(tmp_path):
     stream, counts = judged(*[("B", "B")] * 12), evaluation.Pass(12, 12, 12, 12, 0, 0)
     assert watched(tmp_path, stream, counts)[1] == ["wins"] and len(evaluation.failing(stream)) == 12
