@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -69,6 +70,11 @@ KINDS = {
 }
 SELECTION = "select"  # the setting that selects calibrations: one name, or a list of names
 EVERY = f"{SELECTION}=all"  # the default
+# a model's settings in sentences: model.path, and those of an endpoint without "model."
+MODEL_SETTING = re.compile(
+    r"(?<![\w./-])(?:model\.|(?=base_url|api_key_env)|(?<=endpoint needs )|(?<=endpoint setting ))(\w+)"
+)
+MODEL_CHOICE = re.compile(r"(?<![\w./-])model(?==local\b)")
 _alone = threading.RLock()  # Hydra's state is global to the process, and a server has many threads
 ADDED = "model.intervention"  # heads to silence, for suites: a section that may be given but is in no configuration
 
@@ -148,6 +154,20 @@ def composed_with_choices(given: Sequence[str]) -> tuple[DictConfig, Mapping[str
     with open_dict(config):
         del config["hydra"]
     return config, choices
+
+
+@contextlib.contextmanager
+def called(names: Mapping[str, str]) -> Iterator[None]:
+    """A context in whose UserErrors a model's settings have the names that were typed: {"path": "judge.path"} for model.path.
+
+    "model" stands for the choice of the model itself: {"model": "judge"} for model=local. Other names are left as they are.
+    """
+    try:
+        yield
+    except UserError as error:
+        text = MODEL_SETTING.sub(lambda found: names.get(found[1], found[0]), str(error))
+        error.args = (MODEL_CHOICE.sub(names.get("model", "model"), text), *error.args[1:])
+        raise
 
 
 def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:

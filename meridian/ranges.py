@@ -151,7 +151,9 @@ def _like(item: Any, items: list[Any]) -> Any:
 
 def _check_one(name: str, value: Any, default: Any) -> None:
     allowed = of(name)
-    typed = name.removesuffix(ITEM) + (" holds " if name.endswith(ITEM) else "=") + shown(value)
+    typed = (
+        f"{name.removesuffix(ITEM)} holds {shown(value)}, which" if name.endswith(ITEM) else f"{name}={shown(value)}"
+    )
     if type(value) in (int, float) and not math.isfinite(_float(value)):
         raise UserError(f"{typed} is no finite number; use {allowed or 'a finite one'}")
     if allowed is None or allowed.own or value is None:

@@ -182,7 +182,9 @@ def judges(context: RunContext, kind: str | None) -> list[Judge]:
         planted = demo.PLANTED if settings["planted"] == "all" else (settings["planted"],)
         models: list[Any] = [demo.ScriptedJudge(one) for one in planted]
     else:
-        models = [open_model(_model_settings(settings))]
+        given = _model_settings(settings)
+        with overrides.called({"model": "judge", **{name: f"judge.{name}" for name in given}}):
+            models = [open_model(given)]
     return [judge.open_judge(model, chosen, settings["read"], settings["max_tokens"]) for model in models]
 
 

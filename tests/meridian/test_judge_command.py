@@ -10,10 +10,14 @@ import pytest
 import yaml
 
 import results_io
+from meridian import overrides
+from results_io import UserError
 from suites import declaration, lock, runner
 from suites.judging import demo
 from tests.commandline import ROOT, command
 from tests.suites.scripted import ScriptedModel
+
+POCKET = ROOT / "circuits" / "embedded" / "pocket"
 
 
 def records(path):
@@ -24,6 +28,15 @@ def records(path):
 def validated(tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     return results, command("judge", "do=validate", "judge=demo", f"results={results}")
+
+
+def test_the_page_shows_the_table_of_the_demo(validated):
+    """docs/judging.md, between its marks: the rows that the terminal prints, whatever the spaces."""
+    page = (ROOT / "docs" / "judging.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- judges of the demo -->")[2].partition("<!-- /judges of the demo -->")[0]
+    shown = [line.split() for line in table.splitlines() if line.startswith(("judge ", "demo-"))]
+    printed = [line.split() for line in validated[1].output.splitlines() if line.startswith(("judge ", "demo-"))]
+    assert len(shown) == 6 and shown == printed[:6]
 
 
 def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
@@ -112,6 +125,50 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path):
     done = command(*typed, f"results={results}")
     assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
     assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            ("judge=local",),
+            "judge=local needs judge.path; give the folder that holds config.json and model.safetensors",
+        ),
+        (("judge=local", "judge.path=/nowhere"), "model folder /nowhere does not exist; point judge.path at one"),
+        (
+            ("judge=local", f"judge.path={POCKET}", "judge.device=tpu"),
+            "judge.device=tpu is not on this machine; use judge.device=cpu",
+        ),
+        (("judge=endpoint",), "an endpoint needs judge.base_url; add it"),
+        (("judge=endpoint", "judge.base_url=ftp://x", "judge.name=x"), "judge.base_url='ftp://x' is no HTTP address"),
+        (("judge=endpoint", "judge.base_url=http://x/v1"), "an endpoint needs judge.name; add it"),
+        (
+            ("judge=endpoint", "judge.base_url=http://x/v1", "judge.name=x", "judge.api_key_env=NO_SUCH_KEY"),
+            "the environment variable NO_SUCH_KEY that judge.api_key_env names is not set",
+        ),
+    ],
+)
+def test_an_error_of_the_judges_model_names_the_judges_setting(typed, said, tmp_path):
+    done = command("judge", "do=validate", *typed, "labels=x", f"results={tmp_path / 'results'}")
+    assert done.code == 2 and said in done.errors, done.errors
+
+
+def test_an_error_names_the_settings_that_were_typed():
+    with (
+        pytest.raises(
+            UserError,
+            match=r"^point contamination\.reference at a folder; model\.device=tpu, model\.safetensors, /model\.path$",
+        ),
+        overrides.called({"path": "contamination.reference"}),
+    ):
+        raise UserError("point model.path at a folder; model.device=tpu, model.safetensors, /model.path")
+
+
+def test_an_unknown_metric_of_the_gate_is_one_sentence(tmp_path):
+    done = command("gate", "gate.metrics=[accurcy]", f"results={tmp_path / 'results'}")
+    assert done.code == 2 and done.errors.startswith(
+        "gate.metrics holds accurcy, which is unknown; use pass_rate, accuracy,"
+    )
 
 
 # --- a judge behind HTTP, on runs of a suite -------------------------------------------------------------------------
@@ -270,10 +327,9 @@ def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
     made = command("suite=a14_injection_capital", "model=pocket", "model.device=cpu", f"results={results}")
     assert made.code == 0, made.errors
     folder = results / "pocket" / "suites" / "a14_injection_capital"
-    pocket = ROOT / "circuits" / "embedded" / "pocket"
     at = (
         "judge=local",
-        f"judge.path={pocket}",
+        f"judge.path={POCKET}",
         "judge.device=cpu",
         "suite=a14_injection_capital",
         f"a={folder}",
