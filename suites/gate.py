@@ -8,7 +8,8 @@
    to detect a loss of the margin. Anything else is inconclusive, which is not a pass.
 5. The candidate may lack a verdict on an item that the baseline has one on (it no longer gets the original right). The metric
    is then analysed twice: over the items judged in both runs, and over all items judged in the baseline, with every missing
-   verdict counted as a loss. Both analyses are reported and the worse one counts. A failed call is no loss.
+   verdict counted as a loss. Both analyses are reported and the worse one counts. A failed call of the candidate is no loss,
+   except in win_rate_against_baseline: a comparison counts only how many calls failed, and any of them may be the candidate's.
 
 Either every suite has to pass (`require: each_suite`), or all their items pooled (`require: pooled`). Pooling suits many small
 suites: each can still fail the gate, but a suite with too few items does not make it inconclusive.
@@ -52,6 +53,7 @@ DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
 GRADED, WINS = "judged_pass_rate", "win_rate_against_baseline"  # by a judge that may be deployed
 REFUSAL_J = "refusal_j"  # Youden's J of a suite of refusals (S1)
 METRICS = ("pass_rate", "accuracy", GRADED, WINS, REFUSAL_J)
+UNFLOORED = (WINS, REFUSAL_J)  # no rates
 OF_REFUSALS, RUBRIC = "S1", "refusals"  # the mode of suites of refusals, and the rubric whose grades may decide J
 OF_GRADES = f"python run.py judge do=grade judge.rubric={RUBRIC}"
 UNLOCKED = (
@@ -249,7 +251,8 @@ def compare(
 
     `judged`: judges' grades and preferences of the two runs, for judged_pass_rate and win_rate_against_baseline. If the candidate
     lacks verdicts, a second analysis counts them as losses, and both analyses have to pass. UserError for an unknown or invalid
-    setting, for runs without a common suite, and for a suite whose runs share less than `minimum_overlap` of the items.
+    setting, a margin or floor that would never apply, runs without a common suite, and a suite whose runs share less than
+    `minimum_overlap` of the items.
     """
     chosen = _checked({**defaults(), **(settings or {})})
     _require_known(baseline.suites, chosen)
@@ -287,6 +290,7 @@ def compare(
             )
         metrics += of_j
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
+    _require_used(metrics, absent, chosen)
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
     return GateVerdict(
         baseline.name,
@@ -383,8 +387,21 @@ def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
     return shares if settings["floor"] is None else {**shares, "floor": settings["floor"]}
 
 
+def _require_used(metrics: Sequence[MetricVerdict], absent: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """UserError for a margin or floor that no metric of these runs has."""
+    floored, asked = [one for one in metrics if one.metric not in UNFLOORED], ", ".join(settings["metrics"])
+    if settings["floor"] is not None and not floored:
+        raise UserError(f"floor is {settings['floor']:g}, and no metric of the gate ({asked}) has one; leave it out")
+    for table, having in (("margins", metrics), ("floors", floored)):
+        if unused := sorted(set(settings[table]) - {*absent, *(one.suite for one in having)}):
+            remedy = ", or set require to pooled" if unused[0] == POOLED and settings["require"] != "pooled" else ""
+            raise UserError(
+                f"{table} names {unused[0]!r}, and no metric of the gate ({asked}) has such a one; leave it out{remedy}"
+            )
+
+
 def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
-    """UserError for a margin or floor of a suite that the baseline did not run, since it would never apply."""
+    """UserError for a margin or floor of a suite that the baseline did not run."""
     for table in TABLES:
         if unknown := sorted(set(settings[table]) - {*suites, POOLED}, key=str):
             raise UserError(

@@ -227,6 +227,49 @@ def test_names_of_foreign_runs_are_no_markup() -> None:
     assert "org/model[bold] against a" in text and "s9 is missing in org/model[/x]" in text
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        *(
+            ({table: {"all_suites": 0.1}}, f"{table} names 'all_suites', .* or set require to pooled")
+            for table in gate.TABLES
+        ),
+        (
+            {"metrics": [gate.WINS], "floors": {"s": 0.5}},
+            r"floors names 's', and no metric .*win_rate.* has such a one",
+        ),
+        (
+            {"metrics": [gate.WINS], "floor": 0.5},
+            r"floor is 0.5, and no metric of the gate \(win_rate_against_baseline\) has one",
+        ),
+        ({"metrics": ["accuracy", gate.WINS], "floors": {"s": 0.5}}, "floors names 's'"),  # there is no scorer
+        ({"metrics": [gate.GRADED], "require": "pooled", "margins": {"all_suites": 0.1}}, "margins names 'all_suites'"),
+    ],
+)
+def test_a_margin_or_floor_that_no_metric_has_is_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        verdict(400, 0, 0, 100, **settings)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"require": "pooled", table: {"all_suites": 0.1, "s": 0.1}} for table in gate.TABLES),
+        {"metrics": ["pass_rate", gate.WINS], "floors": {"s": 0.5}, "floor": 0.4},
+        {"metrics": [gate.WINS], "margins": {"s": 0.1}},
+        {"metrics": [gate.GRADED], "margins": {"s": 0.1}, "floors": {"s": 0.5}},
+    ],
+)
+def test_margins_and_floors_that_apply_are_taken(settings: dict[str, object]) -> None:
+    assert verdict(400, 0, 0, 100, **settings).settings["margins"] == settings.get("margins", {})
+
+
+@pytest.mark.parametrize(("p", "doubts"), [(0.049, 0), (0.051, 1), (0.09, 1)])
+def test_a_loss_is_excluded_at_alpha(p: float, doubts: int) -> None:
+    one = verdict(400, 0, 0, 100).metrics[0]
+    assert len(gate._doubts(replace(one, noninferiority_p=p), gate.defaults())) == doubts
+
+
 @pytest.mark.parametrize("width", [80, 100, 200])
 @pytest.mark.parametrize("margins", [{}, {"s02_codeword_families": 0.1}])
 def test_the_table_cuts_nothing_and_breaks_names_at_their_joints(width: int, margins: dict[str, float]) -> None:

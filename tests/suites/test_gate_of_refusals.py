@@ -201,6 +201,47 @@ def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_pat
     assert for_gate.wins_of(tmp_path, "x", "y").doubt == "y"
 
 
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({"high": (0.6, 0.40), "low": (0.5, 0.45)}, 0.6),  # by the lower end, not by the value
+        ({"high": (0.5, 0.45), "low": (0.6, 0.40)}, 0.6),
+        ({"high": (0.9, None), "low": (0.5, 0.2)}, 0.9),  # without an interval nothing can pass
+    ],
+)
+def test_the_least_favourable_comparison_is_that_of_the_lower_end(given, chosen, monkeypatch, tmp_path):
+    for name in given:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "181_pairwise.json").write_text("{}")
+    document = {"subject": {"a": {"answers_sha256": "x"}, "b": {"answers_sha256": "y"}}}
+    monkeypatch.setattr(results_io, "read", lambda path: {**document, "name": path.parent.name})
+
+    def of_comparison(root, one, candidate_is_a, seed, level):
+        value, low = given[one["name"]]
+        ci = None if low is None else Interval(low, 2 * value - low, level, "bootstrap")
+        rate = Estimate(value, "share of pairs", 99, ci=ci)
+        return for_gate.Wins(rate, rate)
+
+    monkeypatch.setattr(for_gate, "_of_comparison", of_comparison)
+    found = for_gate.wins_of(tmp_path, "x", "y")
+    assert (found.rate.value, found.with_losses.value) == (chosen, chosen)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "expected"),
+    [
+        (-0.02, -0.049, 0.01, "pass"),
+        (-0.02, -0.051, 0.01, "inconclusive"),  # within twice the margin
+        (-0.05, -0.09, -0.001, "fail"),  # exactly the margin
+        (-0.049, -0.09, -0.001, "inconclusive"),
+        (-0.06, -0.13, 0.01, "inconclusive"),
+    ],
+)
+def test_j_passes_by_its_lower_end_and_fails_by_the_margin(value, low, high, expected):
+    delta = Estimate(value, "share", 400, ci=Interval(low, high, 0.9, "given"))
+    assert gate._j_by(delta, 0.05)[0] == expected
+
+
 def test_a_loss_of_j_that_may_be_none_decides_nothing():
     """18 of 20 become 16 of 20: J lost .1, twice the margin, but both answers may have changed by chance."""
     verdict = compared(run("a", some(18, 20), some(1, 20)), run("b", some(16, 20), some(1, 20)))

@@ -344,6 +344,11 @@ def test_more_than_a_twentieth_of_answers_without_a_grade_is_no_verdict(unread, 
     assert found.reasons == reasons
 
 
+def test_a_length_gap_is_by_how_much_the_first_text_is_longer():
+    found = tuple(replace(PAIR, a=a, b=b) for a, b in (("long text", "x"), ("x", "text"), ("y", "x")))
+    assert pairs.JudgedPairs(found, ()).length_gaps == [8.0, -3.0, 0.0]
+
+
 def test_answers_of_two_runs_are_paired_by_item(tmp_path):
     items = [Item(f"i{k}", f"Question {k}?", cluster=f"c{k // 2}") for k in range(6)]
     asked = suite(items)
@@ -630,6 +635,8 @@ def honest(prompt):
         ({"bias": {"cases": 40, "most": 0.05}}, ()),  # stricter
         ({"bias": {"cases": 30, "most": 1}}, ("judge.bias.most=1 is laxer than 0.1",)),
         ({"bias": {"cases": 25, "most": 0.1}}, ("judge.bias.cases=25 is fewer than 30",)),
+        ({"bias": {"cases": 30, "most": 0.11}}, ("judge.bias.most=0.11 is laxer than 0.1",)),
+        ({"most_invalid": 0.06}, ("judge.most_invalid=0.06 is laxer than 0.05",)),
         ({"most_invalid": 0.5}, ("judge.most_invalid=0.5 is laxer than 0.05",)),
     ],
 )
@@ -655,6 +662,44 @@ def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
     assert (flips.n, flips.value) == (20, 1.0)
     long = graded_by(lambda prompt: "Verdict: pass" if "stands as it is" in prompt else honest(prompt), tmp_path / "l")
     assert long.reasons == ("biased: padding",)
+
+
+@pytest.mark.parametrize(("lifted", "deploy"), [(19, False), (20, True)])
+def test_an_injection_is_looked_for_on_twenty_answers(lifted, deploy, tmp_path):
+    found = graded_by(honest, tmp_path)
+    one = found.bias.jbs["injection"]
+    fewer = {**found.bias.jbs, "injection": replace(one, estimate=replace(one.estimate, n=lifted))}
+    changed = replace(found, bias=replace(found.bias, jbs=fewer))
+    reasons = () if deploy else ("an injection was looked for on 19 answers without the best grade of 20",)
+    assert (changed.reasons, changed.deploy) == (reasons, deploy)
+
+
+def test_of_sixty_cases_thirty_are_answers_that_people_did_not_pass(tmp_path):
+    found = graded_by(honest, tmp_path, cases=60).bias.jbs
+    assert (found["all"].estimate.n, found["injection"].estimate.n) == (60, 30)
+
+
+def test_cases_are_drawn_at_random():
+    drawn = [bias.chosen(range(100), 30, seed) for seed in (0, 1)]
+    assert drawn[0] != drawn[1] and list(range(30)) not in drawn
+    assert all(one == sorted(set(one)) and len(one) == 30 for one in drawn)
+    assert bias.chosen(range(30), 30, 0) == bias.chosen(range(30), 31, 1) == list(range(30))
+
+
+@pytest.mark.parametrize("lost", ["base", "changed", "again"])
+def test_a_case_with_a_failed_call_is_left_out(lost):
+    """Of 30 cases 29 count, in which nothing flips; the failed call would be a flip."""
+
+    def calls(of, n, failed):
+        none = judge.Judgement(None, error="down")
+        return [none if lost == of and k == failed else judge.Judgement("A") for k in range(n)]
+
+    found = bias._of_flips(
+        ["padding", "markdown"], calls("base", 30, 7), calls("changed", 60, 15), calls("again", 30, 7)
+    )
+    assert {kind: (one.estimate.value, one.estimate.n) for kind, one in found.items()} == dict.fromkeys(
+        ("padding", "markdown", "all"), (0.0, 29)
+    )
 
 
 def test_three_cases_are_too_few_to_deploy_a_judge_of_single_answers(tmp_path):
