@@ -40,10 +40,10 @@ ROW = 26  # pixels of a forest plot's row
 CELL = 22  # pixels of a heat map's row, and at least of its column
 TEXT_CELL = 58  # pixels of a column with words in it, at least
 NODE = 66  # pixels between two heads of one layer, at least
-FACET = 70  # pixels of one facet
-STRIP = 0.34  # vertical position of the strip in a facet, 0 to 1
-LETTER = 7  # pixels of a letter of a label
-BESIDE = 40  # pixels of the margins and of the gap between two texts of a facet
+FACET = 86  # pixels of one facet
+STRIP, SHADE, LIMIT = 24 / FACET, 9 / FACET, 12 / FACET  # the strip's height, half of its shade and of a limit, 0 to 1
+LETTER, SMALL_LETTER = 7, 6  # pixels of a letter of a label, and of one of 11 pixels
+BESIDE = 40  # pixels of a facet's margins
 STRIP_WIDTH = 180  # pixels of a forest plot beside its labels, at least
 ENTRY = 20  # pixels of a row of the legend
 DISC = (30, 56)  # diameters in pixels, for no effect and for the largest
@@ -286,7 +286,7 @@ def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[fl
 
 
 def _facets(figure: Forest) -> Specification:
-    """One small axis per row, with the row's own scale: name and numbers above, the strip with its limits below."""
+    """One small axis per row, with the row's own scale: name, quantity and numbers above, the strip below."""
     n = len(figure.rows)
     drawn = _figure([], 30 + FACET * n, least=max((_facet_width(row) for row in figure.rows), default=0))
     for place, row in enumerate(figure.rows):
@@ -298,7 +298,7 @@ def _facets(figure: Forest) -> Specification:
         domain = [1 - (place + 1) / n, 1 - place / n]
         layout[f"yaxis{n_axis}"] = {**BARE, "range": [0, 1], "anchor": axes["xref"], "domain": domain}
         layout["shapes"] += _passing(row, ends, axes)
-        below = {"y": STRIP - 0.16, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
+        below = {"y": STRIP - LIMIT, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
         layout["annotations"] += [{"x": limit, "text": three_digits(limit), **below} for limit in row.limits]
         layout["annotations"] += _labels(row, axes)
     return drawn
@@ -310,35 +310,32 @@ def _passing(row: EstimateMark, ends: tuple[float, float], axes: Mapping[str, st
         return []
     shade = {
         "type": "rect", "x0": ends[0] if row.above is None else row.above, "x1": ends[1] if row.below is None else row.below,
-        "y0": STRIP - 0.13, "y1": STRIP + 0.13, "fillcolor": colours.passing(), "line": {"width": 0}, "layer": "below", **axes,
+        "y0": STRIP - SHADE, "y1": STRIP + SHADE, "fillcolor": colours.passing(), "line": {"width": 0}, "layer": "below", **axes,
     }  # fmt: skip
-    return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in row.limits)]
+    return [shade, *(_line(limit, STRIP - LIMIT, STRIP + LIMIT, colours.INK, **axes) for limit in row.limits)]
 
 
 def _facet_width(row: EstimateMark) -> int:
-    """The pixels that a facet's texts need: name or quantity, and beside it verdict or estimate."""
-    left, right = max(len(row.label), len(row.unit)), max(len(row.verdict or ""), len(_estimate_text(row)))
-    return LETTER * (left + right) + BESIDE
+    """The pixels that the longest line of a facet's text needs."""
+    return max(LETTER * max(len(row.label), len(_estimate_text(row))), SMALL_LETTER * len(row.unit)) + BESIDE
 
 
 def _estimate_text(row: EstimateMark) -> str:
-    return "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
+    """Verdict and estimate with its interval: "pass, 0.90 [0.85, 0.95]"."""
+    said = "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
+    return ", ".join(filter(None, (row.verdict, said)))
 
 
 def _labels(row: EstimateMark, axes: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Name and quantity at the left, verdict and estimate with interval at the right."""
+    """Name, quantity, and verdict with estimate and interval, a line each: on a phone they have no room beside each other."""
     name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
-    texts = (
-        (0, "left", f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span>"),
-        (1, "right", f"{row.verdict or ''}<br>{_estimate_text(row)}"),
-    )
+    text = f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span><br>{_estimate_text(row)}"
     domain = {axis: f"{name} domain" for axis, name in axes.items()}
     return [
         {
-            "x": x, "y": 1, **domain, "xanchor": anchor, "yanchor": "top", "align": anchor, "text": text, "showarrow": False,
+            "x": 0, "y": 1, **domain, "xanchor": "left", "yanchor": "top", "align": "left", "text": text, "showarrow": False,
             "font": {"size": 12},
         }
-        for x, anchor, text in texts
     ]  # fmt: skip
 
 
