@@ -32,8 +32,8 @@ UNKNOWN_RUBRIC = "the record does not say by which rubric it judged; run with ju
 def command(context: RunContext) -> int:
     """Make one pass over the traffic and write result 189.
 
-    Exit code 0: no alarm; 1: an alarm that the candidate is worse; 3: nothing has been sampled yet. UserError for wrong
-    settings, and for a judge that may not be deployed.
+    Exit code 0: no alarm; 1: an alarm that the candidate is worse; 3: nothing has been sampled yet, or too many calls failed.
+    UserError for wrong settings, and for a judge that may not be deployed.
     """
     if not (given := context.settings["follow"]):
         raise UserError("shadow needs follow=; give the file of logged requests, for example follow=traffic.jsonl")
@@ -118,6 +118,8 @@ def _pass(
         f"{done.requests} requests, {done.opted_in} may be used, {done.sampled} in the sample; {done.asked} asked now, "
         f"{done.failed} failed, {done.over_budget} over the budget"
     )
+    if done.why is not None:
+        context.reporter.say(f"{done.failed} of {done.asked} calls failed and are in no rate; the first: {done.why}")
     return done
 
 
@@ -159,7 +161,7 @@ def _finish(
     model: ModelUnderTest,
 ) -> int:
     """Write the suite of failed requests and result 189, print the table, and return the exit code."""
-    from suites.shadow import results, suite
+    from suites.shadow import evaluation, results, suite
 
     target = suite.write(folder, folder.name, opened.stream, settings["siblings"], settings["max_tokens"])
     stream = opened.stream
@@ -171,8 +173,19 @@ def _finish(
         own = shlex.quote(f"suite.path={target}")
         typed = context.choice("model", "results")
         context.reporter.say(f"What failed, with its siblings: python run.py suite=file {own}{typed}")
+        if any("judge" in reasons for reasons in evaluation.failing(opened.stream).values()):
+            context.reporter.say(
+                "That suite sees empty outputs and phrases of refusal. What the judge found worse is judged again between two runs "
+                "of it: python run.py judge do=pairs"
+            )
     context.reporter.say(f"Results {path}")
     if not opened.stream.sampled:
+        return NOT_ENOUGH
+    if not worse and done.failed > settings["most_failed"] * done.asked:
+        context.reporter.say(
+            f"More than {settings['most_failed']:.0%} of the calls failed (shadow.most_failed), so the answers are not a random "
+            "sample of the traffic: no alarm shows nothing"
+        )
         return NOT_ENOUGH
     return ALARM if worse else QUIET
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,10 @@ CHUNK = 64  # requests between two writes to disk: a kill loses at most so many
 
 @dataclass(frozen=True)
 class Pass:
-    """Counts of one pass: requests in the file, opted in, in the sample, asked now, failed, and left for lack of budget."""
+    """Counts of one pass: requests in the file, opted in, in the sample, asked now, failed, and left for lack of budget.
+
+    `why`: the first failed call's error.
+    """
 
     requests: int
     opted_in: int
@@ -34,6 +37,11 @@ class Pass:
     asked: int
     failed: int
     over_budget: int
+    why: str | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: value for name, value in asdict(self).items() if name != "why"}
 
 
 def require_chat(traffic: Sequence[Logged], candidate: ModelUnderTest, settings: Mapping[str, Any]) -> None:
@@ -67,7 +75,7 @@ def follow(
     missing = [one for one in drawn if sampling.name(key, one.id) not in known]
     room = max(0, settings["budget"] - len(known))
     asked = missing[:room]
-    failed = 0
+    failed, why = 0, None
     bar.expect(len(asked))
     for start in range(0, len(asked), CHUNK):
         chunk = asked[start : start + CHUNK]
@@ -75,9 +83,10 @@ def follow(
         said = candidate.generate(requests, bar.advance)
         both = [(one, output) for one, output in zip(chunk, said, strict=True) if output.error is None]
         failed += len(chunk) - len(both)
+        why = why or next((output.error for output in said if output.error is not None), None)
         made = [_made(one, output, key, redactor, settings, now) for one, output in both]
         record.add([line for line, _ in made], [texts for _, texts in made])
-    return Pass(len(traffic), len(willing), len(drawn), len(asked), failed, len(missing) - len(asked))
+    return Pass(len(traffic), len(willing), len(drawn), len(asked), failed, len(missing) - len(asked), why)
 
 
 def judge_pairs(record: TrafficRecord, judge: Judge, judgements: JudgementRecord, bar: Progress) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def write(
         "subject": dict(subject),
         "environment": environment.of_judging(),
         "n": {
-            **asdict(pass_),
+            **pass_.counts,
             "recorded": len(stream.sampled),
             "judged": len(stream.verdicts),
             "failing": len(failing),

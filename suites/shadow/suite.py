@@ -95,7 +95,7 @@ def _declared(name: str, version: str, items: Sequence[Mapping[str, Any]], max_t
     return {
         "id": f"shadow_{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}",
         "version": version,
-        "title": "Requests of live traffic on which a candidate was worse",
+        "title": "Requests of live traffic on which a candidate was worse: empty outputs and phrases of refusal",
         "description": "Redacted requests on which a candidate was worse than the deployed model, and siblings where it was not.",
         "mode": "A3",
         "contexts": ["chat_assistant"],

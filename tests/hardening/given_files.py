@@ -142,7 +142,13 @@ SAID = {
     **{"kind": "generation", "run_id": "r", "item_id": "i", "leg": "one", "sample_index": 0, "response_text": "yes"},
     **{"cache_key": "k", "finish_reason": "stop", "error": None, "latency_ms": 1.5},
 }
-JUDGED = [{"kind": "judge", "judge": "j", "rubric": {"sha256": "r"}}, {"kind": "judgement", "key": "k", "error": None}]
+JUDGED = [
+    {"kind": "judge", "judge": "j", "identity": {"name": "n"}, "rubric": {"sha256": "r"}},
+    {
+        **dict.fromkeys(("key", "id", "order", "judge", "rubric"), "k"),
+        **{"kind": "judgement", "texts": ["t"], "verdict": None, "error": None},
+    },
+]
 SEARCHED = {
     **dict.fromkeys(("key", "suite_id", "suite_hash", "weights_sha256", "target", "suffix"), "x"),
     **{

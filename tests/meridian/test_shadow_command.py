@@ -57,6 +57,18 @@ def test_a_candidate_that_says_nothing_any_more_is_an_alarm(traffic, tmp_path):
     assert {one["metric_id"]: one["alarm"] for one in found["records"]}["W.shadow.empty.differs"] == 11
 
 
+@pytest.mark.parametrize(("lost", "code"), [(3, 0), (4, 3)])
+def test_calls_that_fail_are_named_and_too_many_of_them_leave_no_random_sample(traffic, lost, code):
+    """Of 60 calls at most 3 may fail (.05): a candidate that answers a part of the traffic shows nothing by no alarm."""
+    settings, script = traffic
+    for prompt in list(script)[:lost]:
+        del script[prompt]
+    done = command(*settings)
+    assert done.code == code, done.errors
+    assert f"{lost} of 60 calls failed and are in no rate; the first: " in done.output
+    assert ("More than 5% of the calls failed (shadow.most_failed)" in done.output) == (code == 3)
+
+
 def test_without_a_judge_the_verdicts_on_the_record_decide_as_long_as_its_passport_does(traffic, tmp_path, monkeypatch):
     settings, _ = traffic
     assert command(*settings, "shadow.budget=12").code == 0
@@ -76,6 +88,7 @@ def test_without_a_judge_the_verdicts_on_the_record_decide_as_long_as_its_passpo
         doubt = {one["metric_id"]: one["doubt"] for one in written["records"]}["W.shadow.wins"]
         assert doubt == (why and f"its judge may not be deployed now ({why})")
         assert ("The verdicts on the record decide nothing" in done.output) == bool(why)
+        assert ("What the judge found worse is judged again" in done.output) == (why is None)
         assert (written["alarms"], written["worse"]) == (["wins"], [] if why else ["wins"])
 
 
