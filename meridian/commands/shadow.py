@@ -175,8 +175,8 @@ def _finish(
         context.reporter.say(f"What failed, with its siblings: python run.py suite=file {own}{typed}")
         if any("judge" in reasons for reasons in evaluation.failing(opened.stream).values()):
             context.reporter.say(
-                "That suite sees empty outputs and phrases of refusal. What the judge found worse is judged again between two runs "
-                "of it: python run.py judge do=pairs"
+                "That suite sees empty outputs and phrases of refusal. What the judge found worse is judged again between two "
+                "runs of it: python run.py judge do=pairs"
             )
     context.reporter.say(f"Results {path}")
     if not opened.stream.sampled:
