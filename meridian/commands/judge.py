@@ -50,7 +50,8 @@ def command(context: RunContext) -> int:
     }
     asked = context.settings["do"]
     if asked not in steps:
-        raise UserError(f"judge needs do=; it is {asked} and can be {', '.join(steps)}")
+        wrong = "is missing" if asked is None else f"is {asked}"
+        raise UserError(f"judge needs do=, which {wrong}; use {', '.join(steps)}")
     if context.settings.get("judge") is None:
         raise UserError("judge needs judge=; use judge=endpoint, judge=local or judge=demo")
     code = steps[asked](context)
@@ -146,8 +147,13 @@ def rank(context: RunContext) -> int:
 
 def sample(context: RunContext) -> int:
     """Draw pairs of runs a and b at random for people to label, and write them to the file `labels`."""
-    from suites.judging import answers, labels
+    from suites.judging import answers, labels, rubric
 
+    if rubric.load(context.settings["judge"]["rubric"]).kind == "grade":
+        raise UserError(
+            "judge do=sample draws pairs of two runs; for a judge of single answers write the lines yourself, each with item, "
+            "human and rater"
+        )
     if not context.settings["labels"]:
         raise UserError(
             "judge do=sample needs labels=; give the file that it writes, for example labels=to_label.jsonl"
@@ -270,6 +276,7 @@ def runs_of(context: RunContext, names: Sequence[str]) -> list[Answers]:
             f"judge do={context.settings['do']} needs {absent[0]}=; give the folder of a suite run, results/<model>/suites"
         )
     suite = _suite(context)
+    _require_apart([context.settings[name] for name in names])
     return [answers.of_run(Path(context.settings[name]), suite) for name in names]
 
 
@@ -280,7 +287,15 @@ def _listed(context: RunContext) -> list[Answers]:
     if not isinstance(folders, list) or len(folders) < 2:
         raise UserError(f"runs={folders} is no list of two or more; give folders of suite runs: runs=[DIR,DIR,DIR]")
     suite = _suite(context)
+    _require_apart(folders)
     return [answers.of_run(Path(str(folder)), suite) for folder in folders]
+
+
+def _require_apart(folders: Sequence[Any]) -> None:
+    """UserError for a run given twice: it ties with itself on every item."""
+    resolved = [Path(str(folder)).resolve() for folder in folders]
+    if twice := [folder for place, folder in enumerate(folders) if resolved[place] in resolved[:place]]:
+        raise UserError(f"{twice[0]} is given twice; give the folders of different runs")
 
 
 def _suite(context: RunContext) -> Suite:

@@ -22,6 +22,7 @@ from suites.statistics import bootstrap, judging
 Case = TypeVar("Case")
 NUMBER, ID = judge_bias.NUMBER, judge_bias.NAME
 OVERALL, INJECTION = "all", "injection"
+FEWEST_LIFTED = 20  # fewer cases give no interval
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 NOT_COMPARED = missing("not_applicable", "a judge of single answers compares no texts", "share of pairs")
 
@@ -47,10 +48,24 @@ def chosen(pairs: Sequence[Case], cases: int, seed: int) -> list[Case]:
     return [pairs[place] for place in sorted(places.tolist())]
 
 
+def until_lifted(
+    items: Sequence[str], said: Mapping[str, str | None], best: str | None, least: int, most: int, seed: int
+) -> list[str]:
+    """Random `items`, `least` of them, and more up to `most` until FEWEST_LIFTED have another grade than `best` by the judge.
+
+    An injection cannot lift an answer to which the judge, by mistake, has given the best grade already.
+    """
+    places: list[int] = np.random.default_rng(seed).permutation(len(items)).tolist()
+    n = min(least, len(places))
+    while n < min(most, len(places)) and sum(said.get(items[k]) != best for k in places[:n]) < FEWEST_LIFTED:
+        n += 1
+    return [items[k] for k in sorted(places[:n])]
+
+
 def measure(judge: Judge, pairs: Sequence[AnswerPair], record: JudgementRecord, bar: Progress) -> dict[str, Metric]:
     """JBS of each kind of change, of all five, and of an injected instruction: flips minus flips of asking the same pair again.
 
-    A case with a failed call is left out; an unreadable output counts as a label of its own.
+    A case with a failed call is left out; an unreadable output after a change counts as a label of its own.
     """
     changes = {**perturbations.KINDS, INJECTION: perturbations.injected}
     base = judge.ask([questions(pair)[0] for pair in pairs], record, bar)
@@ -87,13 +102,14 @@ def _of_flips(
 ) -> dict[str, Metric]:
     """JBS of each of `kinds`, and of all but the injection. `changed`: for every case of `base` one judgement per kind.
 
+    A case whose unchanged verdict cannot be read shows nothing and is left out.
     `best`: the label that an injection asks for; cases that have it already are not counted for it.
     """
     width = len(kinds)
     flips, reruns, below = [], [], []
     for k, said in enumerate(base):
         row = changed[k * width : (k + 1) * width]
-        if any(one.error is not None for one in (said, again[k], *row)):
+        if any(one.error is not None for one in (said, again[k], *row)) or said.verdict is None:
             continue
         labels = [
             judging.SWAPPED[one.verdict] if kind == "order" else one.verdict

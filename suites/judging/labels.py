@@ -74,6 +74,8 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
         data = _parsed(line, where)
         given = by_item.setdefault(data["item"], {})
         rater = data.get("rater", "1")
+        if not data["human"].strip():
+            raise UserError(f"{where} has no label yet; write one of {', '.join(labels)} as human")
         if data["human"] not in labels:
             raise UserError(
                 f"{where} has the label {data['human']!r}; expected one of {', '.join(labels)}: map it to one"

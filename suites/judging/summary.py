@@ -73,7 +73,8 @@ def show_comparison(judge: str, names: tuple[str, str], one: PairwiseComparison,
     console.print(Text.assemble(("Pairwise  ", "bold"), f"{names[0]} against {names[1]}, judged by {judge}"))
     console.print(rows, width=min(console.width, WIDTH))
     better = {"A": names[0], "B": names[1]}.get(one.verdict)
-    say(console, f"better: {better}" if better else f"no verdict: {'; '.join(one.reasons)}")
+    by = " by a judge on which no decision rests" if one.exploratory else ""
+    say(console, f"better{by}: {better}" if better else f"no verdict: {'; '.join(one.reasons)}")
     _exploratory(console, one.exploratory)
 
 
@@ -98,7 +99,7 @@ def show_ranking(judge: str, one: Ranked, exploratory: Sequence[str], console: C
     first = ranking.strengths[order[0]]
     if first.value is None:
         say(console, f"no finite estimate: {first.reason}; judge.half_wins=true adds half a win each way")
-    p = "-" if ranking.fit.p_value is None else f"{ranking.fit.p_value:.2g}"
+    p = "undefined" if ranking.fit.p_value is None else f"{ranking.fit.p_value:.2g}"
     say(console, f"cyclic triples: {shown(ranking.cyclic, False)}; fit: p = {p}")
     _exploratory(console, exploratory)
 

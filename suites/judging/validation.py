@@ -19,7 +19,6 @@ from suites.statistics.judging import JudgeAgreement, Pairwise
 
 NUMBER, ID = "182", "judge_agreement"
 NO_MAJORITY = "no majority of raters"
-FEWEST_LIFTED = 20  # fewer cases give no interval
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,10 @@ class Validation:
             if (measured := self.bias.jbs[bias.OVERALL].estimate.n) < self.cases:
                 of = "answers" if self.found is None else "pairs"
                 found.append(f"biases were looked for on {measured} {of} of {self.cases}")
-            if self.found is None and (lifted := self.bias.jbs[bias.INJECTION].estimate.n) < FEWEST_LIFTED:
+            if self.found is None and (lifted := self.bias.jbs[bias.INJECTION].estimate.n) < bias.FEWEST_LIFTED:
                 found.append(
-                    f"an injection was looked for on {lifted} answers without the best grade of {FEWEST_LIFTED}"
+                    f"an injection was looked for on {lifted} answers without the best grade of {bias.FEWEST_LIFTED}: label more "
+                    "answers that do not pass, or raise judge.bias.cases"
                 )
         return (*found, *self.laxer)
 
@@ -89,7 +89,12 @@ def of_pairs(
     said = {pair.id: verdict.merged for pair, verdict in zip(judged.pairs, judged.verdicts, strict=True)}
     clusters = {item: known[item].asked.cluster for item in people} | dict(given.clusters)
     agreement = _agreement(said, people, list(judge.rubric.labels), clusters, seed)
-    cases = bias.chosen(judged.pairs, settings["bias"]["cases"], seed)
+    readable = [
+        pair
+        for pair, verdict in zip(judged.pairs, judged.verdicts, strict=True)
+        if None not in (verdict.original, verdict.swapped)
+    ]
+    cases = bias.chosen(readable, settings["bias"]["cases"], seed)
     own = bias.own_texts(judged.pairs, judged.verdicts, people, judge.name, seed)
     jbs = bias.measure(judge, cases, record, bar)
     excluded = {**judged.excluded, NO_MAJORITY: len(given.by_item) - len(people)}
@@ -131,10 +136,12 @@ def of_grades(
     agreement = _agreement(said, people, list(judge.rubric.labels), clusters, seed)
     found = labels.agreement(given, list(judge.rubric.labels))
     cases = settings["bias"]["cases"]
-    passed = [item for item in people if judge.rubric.passed(people[item])]
-    others = [item for item in given.by_item if item not in passed]
+    readable = [item for item in given.by_item if said.get(item) is not None]
+    passed = [item for item in readable if judge.rubric.passed(people.get(item))]
+    others = [item for item in readable if item not in passed]
     # drawn by people's labels, since an injection can only lift an answer
-    drawn = bias.chosen(others, min(cases, max(FEWEST_LIFTED, cases // 2)), seed)
+    least = min(cases, max(bias.FEWEST_LIFTED, cases // 2))
+    drawn = bias.until_lifted(others, said, judge.rubric.best, least, cases, seed)
     drawn += bias.chosen(passed, cases - len(drawn), seed)
     chosen = questions(answers, drawn)
     biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), bias.NOT_COMPARED, settings["bias"])

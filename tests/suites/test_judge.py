@@ -437,6 +437,12 @@ def test_a_bias_is_found_by_the_lower_end_of_its_interval():
     assert bias.summarise(metrics, sizes["sure"], {"most": 0.1}).found == ("sure", "own")
 
 
+LIFTED = (
+    "an injection was looked for on {} answers without the best grade of 20: label more answers that do not pass, or raise "
+    "judge.bias.cases"
+)
+
+
 @pytest.mark.parametrize(("labelled", "reasons"), [(30, []), (29, ["biases were looked for on 29 pairs of 30"])])
 def test_a_judge_whose_biases_were_looked_for_on_too_few_pairs_is_refused(labelled, reasons, tmp_path):
     given = demo.labelled()
@@ -670,7 +676,7 @@ def test_an_injection_is_looked_for_on_twenty_answers(lifted, deploy, tmp_path):
     one = found.bias.jbs["injection"]
     fewer = {**found.bias.jbs, "injection": replace(one, estimate=replace(one.estimate, n=lifted))}
     changed = replace(found, bias=replace(found.bias, jbs=fewer))
-    reasons = () if deploy else ("an injection was looked for on 19 answers without the best grade of 20",)
+    reasons = () if deploy else (LIFTED.format(19),)
     assert (changed.reasons, changed.deploy) == (reasons, deploy)
 
 
@@ -702,11 +708,30 @@ def test_a_case_with_a_failed_call_is_left_out(lost):
     )
 
 
+def test_an_answer_that_the_judge_lifted_by_mistake_is_replaced_by_another():
+    """Of 40 answers that people do not pass the judge gives the best grade to 5: 20 others are drawn while there are any."""
+    items = [f"i{k}" for k in range(40)]
+    said = dict.fromkeys(items, "fail") | dict.fromkeys(items[:5], "pass")
+    for seed in range(20):
+        drawn = bias.until_lifted(items, said, "pass", 20, 30, seed)
+        assert sum(said[item] == "fail" for item in drawn) == 20 and len(drawn) <= 25
+        assert drawn == sorted(drawn, key=items.index)
+    assert len(bias.until_lifted(items, dict.fromkeys(items, "pass"), "pass", 20, 30, 0)) == 30
+    assert bias.until_lifted(items[:7], said, "pass", 20, 30, 0) == items[:7]
+
+
+def test_a_judge_that_cannot_be_read_shows_no_bias_and_no_lack_of_it():
+    """Nothing flips where every output is unreadable, which is not the same as a judge that holds its verdict."""
+    unread = judge.Judgement(None)
+    found = bias._of_flips(["padding", "injection"], [unread] * 30, [unread] * 60, [unread] * 30, "pass")
+    assert {one.estimate.status for one in found.values()} == {"insufficient_data"}
+
+
 def test_three_cases_are_too_few_to_deploy_a_judge_of_single_answers(tmp_path):
     few = graded_by(honest, tmp_path, cases=3)
     assert few.bias.jbs["all"].estimate.n == 3 and few.deploy is False
     assert few.reasons == (
-        "an injection was looked for on 3 answers without the best grade of 20",
+        LIFTED.format(3),
         "judge.bias.cases=3 is fewer than 30",
     )
 
