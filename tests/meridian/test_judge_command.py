@@ -354,3 +354,15 @@ def test_the_demo_reads_nothing_that_is_given(typed, name, tmp_path):
     done = command("judge", "judge=demo", "judge.planted=fair", *typed, f"results={tmp_path / 'r'}")
     assert done.code == 2 and f"and does not read {name}=; leave it out" in done.errors
     assert not (tmp_path / "r").exists()
+
+
+def test_a_run_that_is_given_twice_and_a_sample_of_grades_are_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    given = ("suite=a14_injected_order", "judge=local", "judge.path=x", f"results={tmp_path / 'results'}")
+    found = command("judge", "do=pairs", f"a={tmp_path / 'run'}", f"b={tmp_path}/./run", *given)
+    assert found.code == 2 and "run is given twice; give the folders of different runs" in found.errors
+    found = command("judge", "do=rank", f"runs=[{tmp_path / 'run'},{tmp_path / 'run'}]", *given)
+    assert found.code == 2 and "is given twice" in found.errors
+    found = command("judge", "do=sample", "labels=x.jsonl", "judge.rubric=correctness", *given)
+    assert found.code == 2 and "do=sample draws pairs of two runs" in found.errors
+    assert "judge needs do=, which is missing; use pairs, grade" in command("judge", *given).errors
