@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -103,7 +104,7 @@ def test_a_ranking(validated):
     ("typed", "said"),
     [
         (["judge"], "judge needs do="),
-        (["judge", "do=dance", "judge=demo"], "it is dance and can be pairs, grade, validate, rank, sample"),
+        (["judge", "do=dance", "judge=demo"], "which is dance; use pairs, grade, validate, rank, sample"),
         (["judge", "do=pairs"], "judge needs judge="),
         (["judge", "do=grade", "judge=demo"], "judge=demo judges pairs alone"),
         (
@@ -280,7 +281,7 @@ def test_a_judge_behind_http_from_its_labels_to_the_gate(server, sums):
         and len({json.loads(line)["item"] for line in (sums / "drawn.jsonl").read_text().splitlines()}) == 120
     )
     unlabelled = command("judge", "do=validate", *at, f"labels={sums / 'drawn.jsonl'}")
-    assert unlabelled.code == 2 and "has the label ''; expected one of A, B, tie" in unlabelled.errors
+    assert unlabelled.code == 2 and "has no label yet; write one of A, B, tie" in unlabelled.errors
     early = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
     assert early.code == 0 and "judge not validated" in early.said, early.errors
     assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 3
@@ -333,7 +334,7 @@ def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
         "judge.device=cpu",
         "suite=a14_injection_capital",
         f"a={folder}",
-        f"b={folder}",
+        f"b={shutil.copytree(folder, sums / 'copy')}",
         f"results={results}",
     )
     refused = command("judge", "do=pairs", *at)
