@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meridian import overrides
 from meridian.context import RunContext
 from results_io import UserError
 from shown_progress import Progress
@@ -90,7 +91,8 @@ def probe(context: RunContext) -> int:
     model = open_model(context.model_settings)
     reference = None
     if settings["reference"]:
-        reference = open_model({**context.model_settings, **reference_settings(settings["reference"])})
+        with overrides.called({"path": "contamination.reference"}):
+            reference = open_model({**context.model_settings, **reference_settings(settings["reference"])})
         if reference.identity == model.identity:
             raise UserError(
                 f"contamination.reference={settings['reference']} is the model itself; give another that has not read the items"

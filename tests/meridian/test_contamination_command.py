@@ -134,3 +134,14 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path):
     done = command("contamination", *typed, f"results={tmp_path}/results")
     assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
     assert not (tmp_path / "results").exists()
+
+
+def test_a_reference_that_is_not_there_is_named_by_its_own_setting(tmp_path):
+    found = command(
+        "contamination",
+        "do=probe",
+        "suite=a08_unanswerable",
+        f"contamination.reference={tmp_path / 'none'}",
+        f"results={tmp_path}",
+    )
+    assert found.code == 2 and "contamination.reference" in found.errors and "model.path" not in found.errors
