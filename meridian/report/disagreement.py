@@ -92,21 +92,32 @@ def _opinion(place: int, method: Method, index: int, claimed: bool) -> Opinion:
 
 
 def _worst_group(run: RunFolder, pair: tuple[int, int]) -> tuple[str, str]:
-    """(the first of the certificate's worst groups that contains the head, in words; its field)."""
+    """(the smallest of the certificate's worst groups that contains the head, in words; its field).
+
+    The largest group has all heads, so it would say the same of each. Of equal sizes, the first.
+    """
     groups = WorstGroups.read(run.certificate)
-    for place, group in enumerate(groups.claimed):
-        if pair in group.heads:
-            return (
-                f"{group.gate}: {_company(group.heads)}, {group.recipe_text}, inc {group.incompleteness_text}",
-                f"worst_groups.claimed[{place}].incompleteness",
-            )
-    for place, left in enumerate(groups.outside):
-        if pair in left.heads:
-            return (
-                f"P.outside: {_company(left.heads)}, {left.recipe_text}, share {left.share_text}",
-                f"worst_groups.outside[{place}].share",
-            )
-    return "in none of the worst groups", "worst_groups"
+    found = [
+        (
+            len(group.heads),
+            f"{group.gate}: {_company(group.heads)}, {group.recipe_text}, inc {group.incompleteness_text}",
+            f"worst_groups.claimed[{place}].incompleteness",
+        )
+        for place, group in enumerate(groups.claimed)
+        if pair in group.heads
+    ]
+    found += [
+        (
+            len(left.heads),
+            f"P.outside: {_company(left.heads)}, {left.recipe_text}, share {left.share_text}",
+            f"worst_groups.outside[{place}].share",
+        )
+        for place, left in enumerate(groups.outside)
+        if pair in left.heads
+    ]
+    if not found:
+        return "in none of the worst groups", "worst_groups"
+    return min(found, key=lambda one: one[0])[1:]
 
 
 def _company(heads: Collection[tuple[int, int]]) -> str:

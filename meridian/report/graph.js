@@ -131,7 +131,7 @@ function edgeText(edge) {
 }
 
 function nodeElement(node, [x, y], large, height) {
-  const folded = node.members.length > 1, isHead = DATA.heads.includes(node.name);
+  const isHead = DATA.heads.includes(node.name), folded = large && !isHead && asked.folded.has(node.role);
   const text = label(node), least = Math.max(DISC.least, HALF_LETTER * text.length + 1);
   const most = Math.max(least, Math.min(large ? DISC.most : .8 * DISC.most, height / 2));
   const radius = Math.sqrt(least ** 2 + (most ** 2 - least ** 2) * node.share);  // the area grows with the effect

@@ -1,6 +1,6 @@
 // The note about one number: its file, its field, how it was made from that, and the line of Python that reads it.
 let sourceOpener = null;
-const SENTENCE = /(^|\.)(reasons?|needs)(\[\d+\])?$/;  // fields of words
+const SENTENCE = /(^|\.)(reasons?|needs)(\[\d+\])?$|^headline\.\w+$/;  // fields of words
 
 function pathIn(field) {
   return field.replace(/\["[^"]*"\]|(?:^|\.)([A-Za-z_][\w ,:/-]*)/g, (found, name) => name ? `["${name}"]` : found);  // "a.b" stays
@@ -29,20 +29,28 @@ function isField(field) {
   return /^(?:[A-Za-z_][\w ,:/-]*)?(?:\.[A-Za-z_][\w ,:/-]*|\[(?:\d+|\*)\]|\["[^"\\]*"\])*$/.test(field);
 }
 
+// What links to one number say: the longest, if the others are it with fewer digits; nothing where they say several numbers.
+function saidBy(links) {
+  const texts = [...new Set(links.map(one => one.textContent.trim()))];
+  const longest = texts.reduce((one, other) => other.length > one.length ? other : one, "");
+  const alike = text => text === longest || Number(longest).toFixed((text.split(".")[1] ?? "").length) === text;
+  return texts.every(alike) ? longest : "";
+}
+
 function showSource() {
   const note = document.getElementById("source"), { json, field, made } = fragment();
   if (!isBeside(json) || !isField(field ?? "")) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
   const links = [...document.querySelectorAll("a.n")].filter(one => {
     const told = fragment(one.getAttribute("href"));
-    return told.json === json && told.field === field;
+    return told.json === json && told.field === field && (told.made ?? "") === (made ?? "");
   });
-  const link = links.includes(document.activeElement) ? document.activeElement : links.at(-1);  // the panel's, with more digits
+  const said = links.includes(document.activeElement) ? document.activeElement.textContent : saidBy(links);
   if (selected) rewrite({ head: selected });  // the note is about a number; the panel stays
   note.replaceChildren(
     element("button", { type: "button", class: "close", "aria-label": "Close", onclick: closeSource }, "×"),
     element("h2", { id: "source-title" }, "Where this number stands"),
-    element("p", { class: "value" }, link ? link.textContent : ""),
+    element("p", { class: "value" }, said),
     element("dl", {},
       element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
       element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? ""), SENTENCE.test(field ?? "") ? " (a sentence that holds the number)" : ""),

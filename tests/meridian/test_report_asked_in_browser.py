@@ -335,6 +335,31 @@ def test_a_role_folds_into_one_group_whose_edges_are_added_up(page) -> None:
     assert members <= set(texts(page, ".graph.large .node text"))
 
 
+def test_a_folded_role_of_one_head_is_unfolded_from_the_graph(page) -> None:
+    stored = data_of(page)["graph"]
+    roles = [node["role"] for node in stored["nodes"] if node["name"] != node["role"]]
+    role = next(role for role in sorted(set(roles)) if roles.count(role) == 1)
+    (head,) = (node["name"] for node in stored["nodes"] if node["role"] == role and node["name"] != role)
+    seen(page, one(page, f"[data-role='{role}']")).click()
+    assert head not in texts(page, ".graph.large .node text")
+    box = seen(page, one(page, f".graph.large .node[data-members='{head}']"))
+    assert (box.get_attribute("role"), box.get_attribute("tabindex")) == ("button", "0")
+    box.send_keys(keys.Keys.ENTER)
+    assert head in texts(page, ".graph.large .node text")
+
+
+def test_an_address_of_a_field_with_several_numbers_shows_none_of_them(page, written) -> None:
+    """The headline's numbers are of one sentence; the means of one column differ by how they were made."""
+    show(page, written, DESKTOP, "#json=certificate.json&field=headline.faithfulness")
+    assert one(page, "#source").is_displayed() and one(page, "#source .value").text == ""
+    assert "a sentence that holds the number" in one(page, "#source dd:nth-of-type(2)").text
+    links = page.find_elements("css selector", "#headline a.n, header a.n, main a.n")
+    own = next(link for link in links if "field=preconditions" in (link.get_attribute("href") or ""))
+    fragment, shown = "#" + own.get_attribute("href").split("#")[1], own.get_attribute("textContent").strip()
+    show(page, written, DESKTOP, fragment)
+    assert one(page, "#source .value").text.startswith(shown.rstrip("0") or shown)
+
+
 def test_edges_and_discs_stand_out_in_both_themes(page) -> None:
     """Uncertain edges too, which are lighter: their colour is mixed with the page's."""
     box = page.find_elements("css selector", "#circuit-controls input[type=checkbox]")[-1]
