@@ -273,13 +273,14 @@ def head_table(run: RunFolder) -> Table:
         "in_circuit": [head in evidence.roles for head in evidence.heads],
         "role": [evidence.roles.get(head) for head in evidence.heads],
     }
+    titles = {}
     for figure in heads.build(run):  # figure values, one measure [layer][head] each
         name = figure.name.removeprefix("heads_")
         value, low, high = (
             [grid[layer][head] for layer, head in evidence.heads] if grid else []
             for grid in (figure.values, figure.low, figure.high)
         )
-        columns[name] = value
+        columns[name], titles[name] = value, figure.title
         if any(end is not None for end in low):
             columns[name + LOW], columns[name + HIGH] = low, high
     frame = pd.DataFrame(columns)
@@ -287,7 +288,9 @@ def head_table(run: RunFolder) -> Table:
     printed = ("layer", "head", "role", *(name for name in PRINTED_HEADS if name in frame))
     bare = [name for name in frame.columns[4:] if not name.endswith((LOW, HIGH)) and name + LOW not in frame]
     caption = f"Heads: what each measurement found, with {100 * LEVEL:g} % intervals"
-    caption += f"; one number for each head and no interval: {', '.join(bare)}." if bare else "."
+    caption += (
+        f"; one number for each head and no interval: {'; '.join(titles[name] for name in bare)}." if bare else "."
+    )
     return Table("heads", caption, frame, printed)
 
 

@@ -17,6 +17,7 @@ import yaml
 import results_io
 from calibrations.certificate_row import MetricRow
 from calibrations.number_format import interval_text, number, three_digits
+from calibrations.worst_groups import WorstGroups
 from meridian import certificate_lines, figures, report
 from meridian.figures import colours
 from meridian.figures.names import in_sentence
@@ -157,7 +158,7 @@ def test_verdicts_are_counted_as_in_the_terminal_and_groups_beyond_their_limit_t
     assert f"<p>{certificate_lines.verdicts(run.certificate).plain}. " in written
     beyond = [abs(group["incompleteness"]) > group["limit"] for group in run.certificate["worst_groups"]["claimed"]]
     rest = sum(beyond[certificate_section.FIRST_GROUPS :])
-    assert rest and f"<details><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
+    assert rest and f"<details open><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
     assert f"last; {rest} of them are beyond the limit</summary>" in written
 
 
@@ -237,6 +238,12 @@ def test_methods_disagree_about_heads_outside_that_are_large_and_claimed_ones_th
     assert {one.head for one in found.outside} == expected[False]
     assert {one.head for one in found.claimed} == expected[True]
     assert all(any(said.odd for said in one.opinions) for one in (*found.outside, *found.claimed))
+    groups = WorstGroups.read(run.certificate)
+    for one in (*found.outside, *found.claimed):
+        pair = tuple(map(int, one.head[1:].split("H")))
+        own = [len(group.heads) for group in (*groups.claimed, *groups.outside) if pair in group.heads]
+        said = "in none" if not own else "alone" if min(own) == 1 else f"with {min(own) - 1} others"
+        assert said in one.group, (one.head, one.group)
     noising = next(one for one in found.outside if one.head == "L0H2").opinions[0]
     assert (
         noising.odd

@@ -16,6 +16,7 @@ from calibrations import preconditions
 from calibrations.number_format import number
 from calibrations.worst_groups import WorstGroups
 from meridian import paper, tables
+from meridian.figures import heads as head_figures
 from meridian.run_folder import RunFolder
 from meridian.tables import Table
 from results_io import UserError
@@ -162,10 +163,12 @@ def test_captions_say_which_measurements_have_no_interval_and_how_many_edges_wer
     run: RunFolder, made: dict[str, Table]
 ) -> None:
     heads, edges = made["heads"], made["edges"]
-    without = heads.caption.partition("no interval: ")[2].rstrip(".").split(", ")
+    without = heads.caption.partition("no interval: ")[2].rstrip(".").split("; ")
+    titles = {figure.name.removeprefix("heads_"): figure.title for figure in head_figures.build(run)}
     measured = [name for name in heads.frame.columns[4:] if not name.endswith(("_low95", "_high95"))]
-    assert without == [name for name in measured if f"{name}_low95" not in heads.frame] and "07_score" in without
-    assert "02_denoising" not in without and "07 score" in tables.latex(heads).decode()
+    bare = [name for name in measured if f"{name}_low95" not in heads.frame]
+    assert without == [titles[name] for name in bare] and "07_score" in bare and "02_denoising" not in bare
+    assert "Weights: copying" in tables.latex(heads).decode() and not any("_" in title for title in without)
     kept = sum(run.data("28")["circuit"]["kept"])
     assert f"all {len(edges.frame)} edges" in edges.caption and f"; {kept} of them were chosen" in edges.caption
     assert tables.printed(edges)["kept"].tolist().count("yes") == kept < len(edges.frame)
