@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from meridian import overrides
 from meridian.context import RunContext
 from results_io import UserError
-from shown_progress import Progress
+from shown_progress import NoProgress, Progress
 
 if TYPE_CHECKING:
     from suites.contamination.loss_gap import Reworded
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER, ALL, FILE, PROBE = "contamination", "all", "file", "probe"
 DONE, NOT_ENOUGH = 0, 3  # exit codes
+NO_PROGRESS = NoProgress()
 
 
 def command(context: RunContext) -> int:
@@ -56,7 +57,7 @@ def search(context: RunContext) -> int:
 
 
 def searched(
-    suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None, bar: Progress
+    suites: Sequence[Suite], corpus: Path, model_folder: Path, embed: Embedder | None, bar: Progress = NO_PROGRESS
 ) -> list[Searched]:
     """Overlap and near duplicates of every suite, and the accuracies in the model's latest runs. The corpus is read once."""
     from suites.contamination import accuracy, canary, overlap, passages, results

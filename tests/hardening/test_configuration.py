@@ -109,8 +109,8 @@ def test_every_range_is_that_of_some_setting() -> None:
          "bits)"),
         ("seed=99999999999", "=99999999999 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the "
          "generators take 32 bits)"),
-        ("calibration.c30.seeds=[42,-1]", " holds -1 is out of range; use a whole number of at least 0 and at most 4294967295 "
-         "(seed)"),
+        ("calibration.c30.seeds=[42,-1]", " holds -1, which is out of range; use a whole number of at least 0 and at most "
+         "4294967295 (seed)"),
         ("calibration.c30.seeds=[42,x]", " holds x is not possible; use a whole number of at least 0 and at most "
          "4294967295 (seed)"),
         ("calibration.c30.seeds=[]", "=[] is an empty list; write at least one number, for example calibration.c30.seeds=[42, "

@@ -158,7 +158,9 @@ def test_verdicts_are_counted_as_in_the_terminal_and_groups_beyond_their_limit_t
     assert f"<p>{certificate_lines.verdicts(run.certificate).plain}. " in written
     beyond = [abs(group["incompleteness"]) > group["limit"] for group in run.certificate["worst_groups"]["claimed"]]
     rest = sum(beyond[certificate_section.FIRST_GROUPS :])
-    assert rest and f"<details open><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
+    assert (
+        rest and f"<details open><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
+    )
     assert f"last; {rest} of them are beyond the limit</summary>" in written
 
 
