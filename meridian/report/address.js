@@ -26,6 +26,19 @@ function sayUnknown(head) {
   note.scrollIntoView({ block: "center" });
 }
 
+// The menu follows the reader: the section near the top of the window is marked, and its entry scrolled into sight.
+function followReader() {
+  const list = document.querySelector("nav ul"), links = [...list?.querySelectorAll("a") ?? []];
+  const watch = new IntersectionObserver(entries => entries.filter(one => one.isIntersecting).forEach(({ target }) => {
+    for (const link of links) {
+      if (link.hash !== `#${target.id}`) { link.removeAttribute("aria-current"); continue; }
+      link.setAttribute("aria-current", "true");
+      list.scrollLeft = link.offsetLeft - list.offsetLeft - (list.clientWidth - link.offsetWidth) / 2;  // the page stays where it is
+    }
+  }), { rootMargin: "-15% 0px -80%" });
+  for (const link of links) watch.observe(document.getElementById(link.hash.slice(1)));
+}
+
 function begin() {
   addEventListener("hashchange", followAddress);
   addEventListener("keydown", event => {
@@ -33,6 +46,7 @@ function begin() {
     if (!document.getElementById("source").hidden) closeSource(); else if (selected) closePanel();
   });
   followAddress();
+  followReader();
   load().then(() => {
     watchFigures();
     document.documentElement.dataset.ready = "yes";

@@ -4,7 +4,7 @@ const INPUTS = { q: "into queries (dashed)", k: "into keys (dotted)", v: "into v
 const BEND = { q: -.22, k: 0, v: .22, "": 0 };
 const SIDE = 50, EDGES = 12, GAP = { least: 36, most: 96 }, DISC = { least: 15, most: 26 };  // pixels
 const LETTER = 8, HALF_LETTER = 3.2;  // of a name in a box, and of one that its disc holds
-const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = 360;  // the height of a layer, and of all in the small graph
+const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = { desk: 360, phone: 150 };  // the height of a layer, and of all in the small graph
 const EDGE = { thinnest: 1.2, thickest: 8 };
 const graphs = [];
 const asked = { threshold: DATA.graph.faint, uncertain: false, inputs: new Set(["q", "k", "v", ""]), folded: new Set() };
@@ -29,7 +29,7 @@ function visible(view) {
   const nodes = new Map();
   for (const node of DATA.graph.nodes) {
     const name = names[node.name], group = nodes.get(name);
-    if (!group) nodes.set(name, { ...node, name, members: [node.name], row: node.layer });
+    if (!group) nodes.set(name, { ...node, name, members: [node.name], row: node.layer, folded: name !== node.name });
     else { group.members.push(node.name); group.layer += node.layer; group.x += node.x; group.share = Math.max(group.share, node.share); }
   }
   for (const node of nodes.values()) {
@@ -56,25 +56,25 @@ function lay(nodes, width) {
   const sum = (row, gap) => row.reduce((total, node) => total + room(node, gap), 0);
   const widest = gap => Math.max(...[...rows.values()].map(row => sum(row, gap)));
   const most = Math.max(...[...rows.values()].map(row => row.length));
-  const name = Math.max(...[...rows.values()].flat().map(node => node.members.length > 1 ? 0 : node.name.length));
+  const name = Math.max(...[...rows.values()].flat().map(node => node.folded ? 0 : node.name.length));
   const gap = Math.min(GAP.most, Math.max(GAP.least, 2 * HALF_LETTER * name + EDGES / 2, (width - SIDE - EDGES) / most));
   return { rows, levels, gap, full: Math.max(width, SIDE + widest(gap) + EDGES) };
 }
 
 function label(node) {
-  return node.members.length > 1 ? `${node.name} (${node.members.length})` : node.name;
+  return node.folded ? `${node.name} (${node.members.length})` : node.name;
 }
 
 // Pixels that a node has to itself in its row: a folded role holds its name.
 function room(node, gap) {
-  return node.members.length > 1 ? Math.max(gap, LETTER * label(node).length + EDGES) : gap;
+  return node.folded ? Math.max(gap, LETTER * label(node).length + EDGES) : gap;
 }
 
 function drawGraph(graph) {
   const { place, large, view } = graph;
   graph.width = place.clientWidth;
   const { nodes, edges } = visible(view), { rows, levels, gap, full } = lay(nodes, place.clientWidth || 320);
-  const height = large ? LAYER.large : Math.max(LAYER.least, Math.min(LAYER.small, GLANCE / levels.length));
+  const height = large ? LAYER.large : Math.max(LAYER.least, Math.min(LAYER.small, (phone.matches ? GLANCE.phone : GLANCE.desk) / levels.length));
   const bottom = height * (levels.length - .5), at = {};
   for (const [level, row] of rows) {
     let left = SIDE + (full - SIDE - EDGES - row.reduce((total, node) => total + room(node, gap), 0)) / 2;
@@ -131,25 +131,26 @@ function edgeText(edge) {
 }
 
 function nodeElement(node, [x, y], large, height) {
-  const isHead = DATA.heads.includes(node.name), folded = large && !isHead && asked.folded.has(node.role);
+  const { folded } = node, isHead = DATA.heads.includes(node.name);
   const text = label(node), least = Math.max(DISC.least, HALF_LETTER * text.length + 1);
   const most = Math.max(least, Math.min(large ? DISC.most : .8 * DISC.most, height / 2));
   const radius = Math.sqrt(least ** 2 + (most ** 2 - least ** 2) * node.share);  // the area grows with the effect
-  const open = () => isHead ? choose(node.name) : folded ? fold(node.role) : null;
+  const open = isHead ? () => choose(node.name) : folded ? () => fold(node.role) : null;
   const said = folded ? `${text}, unfold` : `${node.name}, ${words(node.role)}`;
   const wide = Math.max(26, LETTER * text.length);
   const shape = folded || !isHead
     ? element("rect", { x: x - wide / 2, y: y - 13, width: wide, height: 26, rx: 8, fill: node.fill })
     : element("circle", { cx: x, cy: y, r: radius.toFixed(1), fill: node.fill });
   const title = element("text", { x, y: y + 4, "text-anchor": "middle" }, text);
-  const actions = large || isHead ? { tabindex: large && (isHead || folded) ? 0 : null, role: isHead || folded ? "button" : null } : {};
-  return element("g", {
-    class: `node${node.members.includes(selected) ? " selected" : ""}`, "data-node": node.name, "data-members": node.members.join(" "), "aria-label": said, ...actions, onclick: open,
+  const alone = event => isolate(event.currentTarget.closest(".graph"), node.name);
+  const together = event => isolate(event.currentTarget.closest(".graph"), null);
+  const actions = open ? {  // a listener for the focus would make the Tab key stop at any node
+    tabindex: 0, role: "button", onclick: open, onfocus: alone, onblur: together,
     onkeydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } },
-    onpointerenter: event => isolate(event.currentTarget.closest(".graph"), node.name),
-    onpointerleave: event => isolate(event.currentTarget.closest(".graph"), null),
-    onfocus: event => isolate(event.currentTarget.closest(".graph"), node.name),
-    onblur: event => isolate(event.currentTarget.closest(".graph"), null),
+  } : { role: "img" };
+  return element("g", {
+    class: `node${node.members.includes(selected) ? " selected" : ""}`, "data-node": node.name, "data-members": node.members.join(" "), "aria-label": said, ...actions,
+    onpointerenter: alone, onpointerleave: together,
   }, shape, title);
 }
 

@@ -14,7 +14,7 @@ function select(name) {
   selected = name;
   panel.hidden = name === null;
   document.body.classList.toggle("with-panel", name !== null);
-  letGo();
+  if (name !== null && phone.matches) lift(panelOpener, panel); else letGo();
   if (name !== null) {
     fillPanel(panel, name);
     panel.scrollTop = 0;
@@ -34,6 +34,12 @@ function held(place) {
   if (!place?.isConnected || top > innerHeight || bottom < 0) return () => {};
   const back = () => scrollBy({ top: place.getBoundingClientRect().top - top, behavior: "instant" });
   return () => { back(); requestAnimationFrame(() => requestAnimationFrame(back)); };  // figures are drawn anew in between
+}
+
+// On a phone the panel is a sheet over the lower half of the page: what was tapped is scrolled into the middle of the upper half.
+function lift(place, sheet) {
+  const { top, bottom } = place.getBoundingClientRect(), edge = sheet.getBoundingClientRect().top;
+  if (place !== document.body && bottom > edge) scrollBy({ top: (top + bottom - edge) / 2, behavior: "instant" });
 }
 
 function choose(name) {

@@ -6,6 +6,7 @@ for (const run of DATA.attention.examples.flatMap(example => [example, example.c
 const INK = "#1f2933", INK_IN_THE_DARK = "#e6eaf0";
 const WHITE_SPACE = { "\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣" };
 const SVG = "http://www.w3.org/2000/svg";
+const phone = matchMedia("(max-width: 46rem)");  // as in the style
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 const themeListeners = [];
 

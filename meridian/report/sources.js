@@ -38,14 +38,16 @@ function saidBy(links) {
 }
 
 function showSource() {
-  const note = document.getElementById("source"), { json, field, made } = fragment();
+  const note = document.getElementById("source"), { json, field, made, shown } = fragment();
   if (!isBeside(json) || !isField(field ?? "")) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
   const links = [...document.querySelectorAll("a.n")].filter(one => {
     const told = fragment(one.getAttribute("href"));
     return told.json === json && told.field === field && (told.made ?? "") === (made ?? "");
   });
-  const said = links.includes(document.activeElement) ? document.activeElement.textContent : saidBy(links);
+  const texts = links.map(one => one.textContent), alike = saidBy(links);
+  const said = links.includes(document.activeElement) ? document.activeElement.textContent : texts.includes(shown) ? shown : alike;
+  rewrite({ shown: alike ? "" : said });  // whoever gets the address sees the same of several numbers
   if (selected) rewrite({ head: selected });  // the note is about a number; the panel stays
   note.replaceChildren(
     element("button", { type: "button", class: "close", "aria-label": "Close", onclick: closeSource }, "×"),
@@ -55,7 +57,7 @@ function showSource() {
       element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
       element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? ""), SENTENCE.test(field ?? "") ? " (a sentence that holds the number)" : ""),
       made ? element("dt", {}, "made by") : null, made ? element("dd", {}, made) : null,
-      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "", made)))),
+      element("dt", {}, !made || made === DATA.over_prompts ? "Python" : "Python, of the field alone"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "", made)))),
   );
   note.hidden = false;
   note.focus({ preventScroll: true });
@@ -63,6 +65,6 @@ function showSource() {
 
 function closeSource() {
   document.getElementById("source").hidden = true;
-  rewrite({ json: "", field: "", made: "" });
+  rewrite({ json: "", field: "", made: "", shown: "" });
   sourceOpener?.focus?.({ preventScroll: true });
 }

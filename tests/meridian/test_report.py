@@ -232,8 +232,9 @@ def test_the_worst_groups_stand_in_two_tables_with_both_losses(run, written, pag
     for place, (row, group) in enumerate(zip([*first, *others], found.claimed, strict=True), start=1):
         losses = (format_number(group.lost_by_circuit), format_number(group.lost_by_model))
         score = format_number(group.published_score)
-        assert row[0].startswith(f"{place}. {group.heads_text}")
-        assert row[1:] == [group.recipe_text, *losses, group.incompleteness_text, score]
+        inc = group.incompleteness_text + "beyond the limit" * (abs(group.in_limits) > 1)
+        assert row[0].startswith(f"{place}. {group.heads_text}") and row[0].endswith(f"; {group.gate.replace('_', ' ')}")
+        assert row[1:] == [group.recipe_text, *losses, inc, score]
     for row, group in zip([*outside, *more], found.outside, strict=True):
         assert group.heads_text in row[0] and group.name in row[0]
         assert row[1:] == [group.side_text, group.recipe_text, group.share_text, format_number(group.limit)]

@@ -348,6 +348,43 @@ def test_a_folded_role_of_one_head_is_unfolded_from_the_graph(page) -> None:
     assert head in texts(page, ".graph.large .node text")
 
 
+def test_the_box_of_a_folded_role_is_as_wide_as_its_name(page) -> None:
+    for chip in page.find_elements("css selector", "[data-role]"):
+        seen(page, chip).click()
+    boxes = texts(page, ".graph.large .node[role=button] text")
+    assert boxes and all(re.fullmatch(r".+ \(\d+\)", box) for box in boxes)
+    assert page.execute_script(OVERLAPS, ".graph.large .node") == []
+
+
+def test_an_address_of_a_field_with_several_numbers_has_the_one_that_was_chosen(page, written) -> None:
+    """Each number of the headline's sentence; a text that no link has is not shown."""
+    field = "field=headline.faithfulness"
+    links = page.find_elements("css selector", f"main a.n[href$='{field}']")
+    assert len({link.text for link in links}) > 2
+    addresses = {}
+    for link in links[:4]:
+        seen(page, link).click()
+        wait(lambda: one(page, "#source").is_displayed(), "the note")
+        assert one(page, "#source .value").text == link.text
+        addresses[page.execute_script("return location.hash")] = link.text
+        press(page, keys.Keys.ESCAPE)
+        assert page.execute_script("return location.hash") == ""
+    for fragment, shown in addresses.items():
+        show(page, written, DESKTOP, fragment)
+        assert one(page, "#source .value").text == shown
+    show(page, written, DESKTOP, f"#json=certificate.json&{field}&shown=7.77")
+    assert one(page, "#source .value").text == ""
+
+
+def test_a_number_that_is_made_of_its_field_is_not_said_to_be_what_python_prints(page) -> None:
+    link = seen(page, one(page, ".recipes a.n[href*='made=percentile']"))
+    link.click()
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    fragment = page.execute_script("return location.hash")
+    assert texts(page, "#source dt")[-1] == "Python, of the field alone" and one(page, "#source .value").text == link.text
+    assert "shown=" in fragment  # the intervals of all recipes are made of one field
+
+
 def test_an_address_of_a_field_with_several_numbers_shows_none_of_them(page, written) -> None:
     """The headline's numbers are of one sentence; the means of one column differ by how they were made."""
     show(page, written, DESKTOP, "#json=certificate.json&field=headline.faithfulness")
@@ -582,6 +619,68 @@ def test_first_900_pixels_hold_tier_reason_graph_prompt_and_what_blocks(page) ->
     )
     assert max(bottoms) < 900
     assert page.execute_script("return document.querySelectorAll('.graph.small .node').length") > 3
+
+
+def test_on_a_phone_two_blockers_stand_before_the_graph_and_all_in_the_reasons(browser, written) -> None:
+    show(browser, written, PHONE)
+    known = len(browser.find_elements("css selector", ".blocks > ul > li"))
+    browser.execute_script(  # as many as block a run of the main job
+        "const list = document.querySelector('.blocks > ul'); "
+        "while (list.children.length < 6) list.append(list.children[0].cloneNode(true))"
+    )
+    listed = browser.find_elements("css selector", ".blocks > ul > li")
+    assert len(listed) == 6 and [item.is_displayed() for item in listed] == [place < 2 for place in range(len(listed))]
+    assert len(browser.find_elements("css selector", ".blocks .reasons > ul > li")) >= known
+    bottoms = browser.execute_script(
+        "return ['.tier', '.because', '.blocks > ul', '.graph.small svg', '.example .answer', '.example .foil']"
+        ".map(s => document.querySelector(s).getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms) <= PHONE[1], bottoms
+
+
+def test_the_phone_s_menu_follows_the_reader_and_the_page_stays(browser, written) -> None:
+    show(browser, written, PHONE)
+    for name in ("record", "lens", "forest"):
+        browser.execute_script("document.getElementById(arguments[0]).scrollIntoView({behavior: 'instant'})", name)
+        link, before = one(browser, f"nav a[href='#{name}']"), browser.execute_script("return scrollY")
+        wait(lambda link=link: link.get_attribute("aria-current") == "true", name)
+        left, right = browser.execute_script(
+            "const l = arguments[0].getBoundingClientRect(), m = document.querySelector('nav ul').getBoundingClientRect();"
+            "return [l.left - m.left, m.right - l.right]", link
+        )  # fmt: skip
+        assert min(left, right) >= 0 and browser.execute_script("return scrollY") == before
+        assert len(browser.find_elements("css selector", "nav [aria-current]")) == 1
+
+
+def test_the_sheet_of_a_phone_leaves_the_tapped_head_in_sight(browser, written) -> None:
+    show(browser, written, PHONE)
+    for graph in ("small", "large"):
+        node = one(browser, f".graph.{graph} .node[role=button]")
+        browser.execute_script("arguments[0].scrollIntoView({block: 'end'})", node)  # where the sheet will be
+        browser.execute_script("scrollBy(0, -10)")
+        name = node.get_attribute("data-node")
+        node.click()
+        wait(lambda name=name: panel_of(browser) == name, "the sheet")
+        disc = f"document.querySelector('.graph.{graph} [data-node={name}]').getBoundingClientRect()"
+        free = f"const d = {disc}, p = document.getElementById('panel').getBoundingClientRect();"
+        wait(lambda free=free: browser.execute_script(free + "return d.top > 60 && d.bottom < p.top"), "the disc in sight", 3)
+        press(browser, keys.Keys.ESCAPE)
+
+
+def test_the_tab_key_stops_only_at_what_can_be_opened(page) -> None:
+    small = one(page, ".graph.small")
+    assert small.get_attribute("role") == "group" and small.get_attribute("aria-label").startswith("The circuit: ")
+    seen(page, one(page, ".blocks summary"))
+    page.execute_script("document.querySelector('.blocks summary').focus()")
+    stops = []
+    while not stops or stops[-1] is not None:
+        press(page, keys.Keys.TAB)
+        stops.append(page.execute_script("return document.activeElement.closest('.graph.small .node')?.dataset.node ?? null"))
+    heads = page.execute_script("return [...document.querySelectorAll('.graph.small [role=button]')].map(e => e.dataset.node)")
+    assert stops[:-1] == heads and len(heads) > 3 and "logits" not in heads
+    press(page, keys.Keys.SHIFT + keys.Keys.TAB + keys.Keys.SHIFT)
+    press(page, keys.Keys.ENTER)
+    wait(lambda: panel_of(page) == heads[-1], "the head")
 
 
 def test_text_of_a_run_is_never_markup(browser, run, tmp_path) -> None:
