@@ -233,7 +233,9 @@ def test_the_worst_groups_stand_in_two_tables_with_both_losses(run, written, pag
         losses = (format_number(group.lost_by_circuit), format_number(group.lost_by_model))
         score = format_number(group.published_score)
         inc = group.incompleteness_text + "beyond the limit" * (abs(group.in_limits) > 1)
-        assert row[0].startswith(f"{place}. {group.heads_text}") and row[0].endswith(f"; {group.gate.replace('_', ' ')}")
+        assert row[0].startswith(f"{place}. {group.heads_text}") and row[0].endswith(
+            f"; {group.gate.replace('_', ' ')}"
+        )
         assert row[1:] == [group.recipe_text, *losses, inc, score]
     for row, group in zip([*outside, *more], found.outside, strict=True):
         assert group.heads_text in row[0] and group.name in row[0]

@@ -381,7 +381,9 @@ def test_a_number_that_is_made_of_its_field_is_not_said_to_be_what_python_prints
     link.click()
     wait(lambda: one(page, "#source").is_displayed(), "the note")
     fragment = page.execute_script("return location.hash")
-    assert texts(page, "#source dt")[-1] == "Python, of the field alone" and one(page, "#source .value").text == link.text
+    assert (
+        texts(page, "#source dt")[-1] == "Python, of the field alone" and one(page, "#source .value").text == link.text
+    )
     assert "shown=" in fragment  # the intervals of all recipes are made of one field
 
 
@@ -663,7 +665,11 @@ def test_the_sheet_of_a_phone_leaves_the_tapped_head_in_sight(browser, written) 
         wait(lambda name=name: panel_of(browser) == name, "the sheet")
         disc = f"document.querySelector('.graph.{graph} [data-node={name}]').getBoundingClientRect()"
         free = f"const d = {disc}, p = document.getElementById('panel').getBoundingClientRect();"
-        wait(lambda free=free: browser.execute_script(free + "return d.top > 60 && d.bottom < p.top"), "the disc in sight", 3)
+        wait(
+            lambda free=free: browser.execute_script(free + "return d.top > 60 && d.bottom < p.top"),
+            "the disc in sight",
+            3,
+        )
         press(browser, keys.Keys.ESCAPE)
 
 
@@ -675,11 +681,14 @@ def test_the_tab_key_stops_only_at_what_can_be_opened(page) -> None:
     stops = []
     while not stops or stops[-1] is not None:
         press(page, keys.Keys.TAB)
-        stops.append(page.execute_script("return document.activeElement.closest('.graph.small .node')?.dataset.node ?? null"))
-    heads = page.execute_script("return [...document.querySelectorAll('.graph.small [role=button]')].map(e => e.dataset.node)")
+        stops.append(
+            page.execute_script("return document.activeElement.closest('.graph.small .node')?.dataset.node ?? null")
+        )
+    heads = page.execute_script(
+        "return [...document.querySelectorAll('.graph.small [role=button]')].map(e => e.dataset.node)"
+    )
     assert stops[:-1] == heads and len(heads) > 3 and "logits" not in heads
-    press(page, keys.Keys.SHIFT + keys.Keys.TAB + keys.Keys.SHIFT)
-    press(page, keys.Keys.ENTER)
+    one(page, f".graph.small [data-node={heads[-1]}]").send_keys(keys.Keys.ENTER)
     wait(lambda: panel_of(page) == heads[-1], "the head")
 
 
