@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,10 +58,7 @@ TITLES = {  # of columns in print; others keep their names, with spaces
     },
     **{"clean_logit_diff": "clean", "corrupted_logit_diff": "corrupted", "published_score": "Wang et al."},
 }
-METHODS = {  # methods that are compared: {the report's key: name of the column}
-    **{"02.noising": "noising", "02.denoising": "denoising", "21.effect": "knock_out"},
-    **{"08.effect": "attribution_patching", "03.attribution": "direct_attribution"},
-}
+METHODS = {key: re.sub("[ -]", "_", name) for key, name in disagreement.COMPARED.items()}  # names of their columns
 # columns with our identifiers, which are shown in words in print
 NAMES = ("metric", "role", "template", "split", "group")
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")

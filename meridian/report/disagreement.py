@@ -11,7 +11,13 @@ from meridian.figures.graph import head_name
 from meridian.report.head_facts import Method
 from meridian.run_folder import RunFolder
 
-COMPARED = ("02.noising", "02.denoising", "21.effect", "08.effect", "03.attribution")
+COMPARED = {  # key of each method in the report: its short name
+    "02.noising": "noising",
+    "02.denoising": "denoising",
+    "21.effect": "knock-out",
+    "08.effect": "attribution patching",
+    "03.attribution": "direct attribution",
+}
 FIRST_HEADS = 8  # of each table; the others can be opened
 QUARTER = 4  # a head is large in the first quarter by size, and near zero in the last
 
@@ -41,12 +47,33 @@ class DisputedHead:
 
 
 @dataclass(frozen=True)
+class LargestOutside:
+    """The head outside the claim that one method ranks highest. `rank` is among all heads with a value, `of` their number."""
+
+    method: Method
+    head: str
+    index: int
+    value: float
+    rank: int
+    of: int
+
+    @property
+    def name(self) -> str:
+        """The method's short name."""
+        return COMPARED[self.method.key]
+
+
+@dataclass(frozen=True)
 class Disagreement:
-    """`methods` are in the order of each head's opinions. Outside heads are sorted by best rank, claimed heads by worst."""
+    """`methods` are in the order of each head's opinions. Outside heads are sorted by best rank, claimed heads by worst.
+
+    `largest`: by each method, the largest head outside the claim.
+    """
 
     methods: tuple[Method, ...]
     outside: tuple[DisputedHead, ...]
     claimed: tuple[DisputedHead, ...]
+    largest: tuple[LargestOutside, ...]
 
     @property
     def first(self) -> int:
@@ -60,7 +87,7 @@ def of(run: RunFolder, measured: Sequence[Method]) -> Disagreement:
     Near zero means in the last quarter by size, or with an interval that contains 0. Methods without a value for a head are
     ignored for it.
     """
-    compared = sorted((one for one in measured if one.key in COMPARED), key=lambda one: COMPARED.index(one.key))
+    compared = sorted((one for one in measured if one.key in COMPARED), key=lambda one: list(COMPARED).index(one.key))
     evidence = run.evidence
     outside, claimed = [], []
     for index, pair in enumerate(evidence.heads):
@@ -71,7 +98,19 @@ def of(run: RunFolder, measured: Sequence[Method]) -> Disagreement:
             (claimed if role else outside).append(found)
     outside.sort(key=lambda one: min(opinion.rank or math.inf for opinion in one.opinions))
     claimed.sort(key=lambda one: -max(opinion.rank or 0 for opinion in one.opinions))
-    return Disagreement(tuple(compared), tuple(outside), tuple(claimed))
+    largest = tuple(one for method in compared if (one := _largest_outside(run, method)) is not None)
+    return Disagreement(tuple(compared), tuple(outside), tuple(claimed), largest)
+
+
+def _largest_outside(run: RunFolder, method: Method) -> LargestOutside | None:
+    evidence = run.evidence
+    ranked = {
+        rank: index for index, rank in enumerate(method.ranks) if rank and evidence.heads[index] not in evidence.roles
+    }
+    if not ranked:
+        return None
+    index, count = ranked[rank := min(ranked)], sum(one is not None for one in method.ranks)
+    return LargestOutside(method, head_name(evidence.heads[index]), index, method.values[index] or 0.0, rank, count)
 
 
 def _first(heads: int) -> int:

@@ -255,9 +255,26 @@ def test_methods_disagree_about_heads_outside_that_are_large_and_claimed_ones_th
     )
 
 
+def test_the_largest_head_outside_is_named_by_each_method(run, measured, written) -> None:
+    found = disagreement.of(run, measured).largest
+    assert [one.name for one in found] == list(disagreement.COMPARED.values())
+    outside = [index for index, pair in enumerate(run.evidence.heads) if pair not in run.evidence.roles]
+    for one in found:
+        values = one.method.values
+        index = max(outside, key=lambda index: abs(values[index]))
+        assert (one.index, one.value, one.of) == (index, values[index], len(values))
+        assert one.rank == 1 + sum(abs(value) > abs(values[index]) for value in values)
+    page = re.search('<p id="largest-outside">(.*?)</p>', written, re.DOTALL)[1]
+    said = " ".join(re.sub("<[^>]+>", "", page).split())
+    assert said.startswith(
+        f"Outside the claim, noising ranks L0H2 highest ({number(found[0].value)}, 1st of 32); denoising "
+    )
+    assert said.count(" ranks ") == 5 and said.endswith(" of 32).")
+
+
 def test_without_methods_there_is_no_disagreement(run) -> None:
     found = disagreement.of(run, [])
-    assert (found.methods, found.outside, found.claimed, found.first) == ((), (), (), 0)
+    assert (found.methods, found.outside, found.claimed, found.largest, found.first) == ((), (), (), (), 0)
 
 
 def test_every_prompt_is_there_with_its_own_text_and_numbers(run) -> None:
