@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.console import Console
@@ -14,11 +16,13 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations import certificate_table
-from calibrations.certificate_row import calibrations_of
+from calibrations.certificate_row import MetricRow, calibrations_of
 from calibrations.certificate_table import STYLES
 from calibrations.number_format import number
 from calibrations.rules import Standing
+from meridian import worst_recipe
 from meridian.report import first_screen
+from meridian.report.certificate_section import words
 from meridian.run_folder import RunFolder
 from shown_text import WIDTH
 
@@ -77,13 +81,15 @@ def _why(run: RunFolder) -> str:
 def faithfulness(run: RunFolder) -> str:
     """Faithfulness under every recipe, the band required by its gate, and the faithfulness of random circuits (mean ablation).
 
+    The recipes are in the headline's order: the primary one, then those that are always run.
     Empty if no recipe has a faithfulness; the headline then says what is known.
     """
     found = run.companions(first_screen.FAITHFUL).get("by_method", {})
+    order = worst_recipe.in_order(run) if found else ()
     told = [
-        f"{number(one['faithfulness'])} {SHORT.get(recipe, recipe)}"
-        for recipe, one in found.items()
-        if "faithfulness" in one
+        f"{number(found[recipe]['faithfulness'])} {SHORT.get(recipe, recipe)}"
+        for recipe in order
+        if "faithfulness" in found.get(recipe, {})
     ]
     low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
     null = run.companions("P.random_circuits")
@@ -110,11 +116,36 @@ def changed(rules: Standing) -> str:
     return first.removeprefix("rules: ") + (f": {others[0].strip()}{more}" if others else "")
 
 
-def show_table(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool) -> None:
-    """Print the whole table; the footnote about stars is left out if no verdict has one."""
-    with console.capture() as printed:
-        certificate_table.show(certificate, headline, console, complete)
+def show_table(
+    run: RunFolder, certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool
+) -> None:
+    """Print the whole table in lines of at most `WIDTH` columns; its note about stars is left out if no verdict has one."""
+    width = min(console.width, WIDTH)
+    colours: Any = console.color_system  # a name of one, which rich takes in a narrower type than it gives
+    drawn = Console(width=width, file=io.StringIO(), force_terminal=console.is_terminal, color_system=colours)
+    with drawn.capture() as printed:
+        certificate_table.show(in_words(run, certificate), headline, drawn, complete)
     lines = printed.get().splitlines(keepends=True)
     if not any(STAR in line and FOOTNOTE not in line for line in lines):
         lines = [line for line in lines if FOOTNOTE not in line]
     console.print(Text.from_ansi("".join(lines)), soft_wrap=True)
+
+
+def in_words(run: RunFolder, certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The certificate as a table shows it: reasons in words, and beside a verdict on several recipes the worst one's number."""
+    blocking = {
+        level: [{**gate, "reason": words(gate["reason"])} for gate in gates]
+        for level, gates in certificate["blocking"].items()
+    }
+    rows = [{**row, "records": _in_words(run, row["records"])} for row in certificate["rows"]]
+    return {
+        **certificate,
+        "preconditions": _in_words(run, certificate["preconditions"]),
+        "rows": rows,
+        "blocking": blocking,
+    }
+
+
+def _in_words(run: RunFolder, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    shown = (worst_recipe.named(run, MetricRow.read(record)) for record in records)
+    return [asdict(replace(metric, reasons=tuple(map(words, metric.reasons)))) for metric in shown]

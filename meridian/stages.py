@@ -205,7 +205,7 @@ def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
         else None
     )
     if verbose or not complete:
-        certificate_lines.show_table(folded, folded["headline"], reporter.console, complete)
+        certificate_lines.show_table(RunFolder(folder), folded, folded["headline"], reporter.console, complete)
         if tried:
             reporter.say(f"1 of {tried.sentence}")
         written = " · certificate.json · report.html" if complete else ""

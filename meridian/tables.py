@@ -28,7 +28,7 @@ from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
 from calibrations.tier_words import tier_text
 from calibrations.worst_groups import WorstGroups
-from meridian import outside_effects, run_folder
+from meridian import outside_effects, run_folder, worst_recipe
 from meridian.figures import graph, heads
 from meridian.figures.intervals import LEVEL, clustered_means
 from meridian.figures.names import human
@@ -73,13 +73,15 @@ LATEX = str.maketrans(
 class Table:
     """A data frame with a name and a caption. `printed`: the columns of the LaTeX table (empty: all).
 
-    A column "x" with columns "x_low95" and "x_high95" is printed as one column, with estimate and interval.
+    A column "x" with columns "x_low95" and "x_high95" is printed as one column, with estimate and interval. `in_print`: the frame
+    of the LaTeX table, if it is another one.
     """
 
     name: str
     caption: str
     frame: pd.DataFrame
     printed: Sequence[str] = ()
+    in_print: pd.DataFrame | None = None
 
 
 def of(run: RunFolder) -> dict[str, Table]:
@@ -94,14 +96,13 @@ def of(run: RunFolder) -> dict[str, Table]:
 def certificate(run: RunFolder) -> Table:
     """The preconditions of the claim (P) and the 16 calibrations, each with the record that decided its verdict."""
     preconditions, *calibrations = run.rows
-    rows = [
-        *((preconditions, metric) for metric in preconditions.metrics),
-        *((row, row.decided_by) for row in calibrations),
-    ]
+    decided = [(row, row.decided_by) for row in calibrations]
+    rows = [*((preconditions, metric) for metric in preconditions.metrics), *decided]
+    in_print = [*((preconditions, worst_recipe.named(run, metric)) for metric in preconditions.metrics), *decided]
     caption = f"The certificate. {tier_text(run.certificate)}; {'; '.join(run.rules.lines)}. "
     caption += "Of each calibration the record that decided its verdict, with its 90 % interval."
     printed = ("metric", "published_verdict", "estimate", "verdict")
-    return Table("certificate", caption, _metric_frame(run, rows), printed)
+    return Table("certificate", caption, _metric_frame(run, rows), printed, _metric_frame(run, in_print))
 
 
 def records(run: RunFolder) -> Table:
@@ -439,7 +440,7 @@ def printed(table: Table) -> pd.DataFrame:
 
     Names of columns, metrics, roles and templates are in words (`names.human`).
     """
-    frame = table.frame
+    frame = table.frame if table.in_print is None else table.in_print
     intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}
     if {"ci90_low", "ci90_high"} <= set(frame):
         judged = next(name for name in JUDGED if name in frame)

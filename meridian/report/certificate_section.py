@@ -15,6 +15,7 @@ from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.tier_words import tier_name, tier_text
 from calibrations.worst_groups import WorstGroups
+from meridian import worst_recipe
 from meridian.figures import forest
 from meridian.figures.names import in_sentence
 from meridian.report import first_screen, sources
@@ -35,6 +36,7 @@ FIRST_BLOCKERS = 6  # on the first screen; all are listed with their reasons bel
 FIRST_GROUPS = 5  # of each table; the others can be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
+DRAWN_INTERVAL = "in brackets: 90 % percentile bootstrap over clusters, drawn again from result 20"
 OF_NO_GROUP = re.compile(r"\bwithout nothing\b")  # the empty group of heads: the intact circuit and model
 
 
@@ -47,9 +49,12 @@ class Line:
     metric: MetricRow
     quantity: str = ""
     field: str = ""  # its record's field in certificate.json
+    of_estimate: FieldSource | None = None  # the source of an estimate that is not the record's own
 
     def source(self, name: str, made: str = "") -> FieldSource:
         """The source of a number of the record."""
+        if name == "estimate" and self.of_estimate is not None:
+            return self.of_estimate
         return of_certificate(f"{self.field}.{name}", made)
 
 
@@ -195,7 +200,7 @@ def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
     if not row.metrics:
         return [Line(row.id, row.title, MetricRow(row.id, row.verdict))] if chief else []
     document, titles = run.calibration(row.id), {row.id: row.title}
-    return [
+    lines = [
         Line(
             row.id,
             gate_name(metric.metric, titles).partition(" ")[2],
@@ -206,6 +211,18 @@ def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
         for place, metric in enumerate(row.metrics)
         if (metric in row.shown) == chief
     ]
+    return [_with_worst_recipe(run, line) for line in lines]
+
+
+def _with_worst_recipe(run: RunFolder, line: Line) -> Line:
+    """The line with the number of the recipe that is farthest from passing, where its gate is on several and does not pass."""
+    recipe = worst_recipe.of(run, line.metric)
+    if recipe is None:
+        return line
+    field = f"{_record_field(run, line.metric.metric)}.companions.by_method.{recipe}.faithfulness"
+    source = FieldSource(file_of(run, "P") or "", field, DRAWN_INTERVAL)
+    quantity = f"worst recipe: {recipe.replace('_', ' ')}"
+    return replace(line, metric=worst_recipe.shown(run, line.metric), quantity=quantity, of_estimate=source)
 
 
 def _field(run: RunFolder, row: CertificateRow, place: int) -> str:

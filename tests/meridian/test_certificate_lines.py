@@ -10,13 +10,14 @@ import pytest
 from rich.console import Console
 
 from calibrations import tier_words
-from calibrations.number_format import number
+from calibrations.number_format import interval_text, number
 from calibrations.rules import RuleDifference, Standing
-from meridian import certificate_lines, commandline, reporter
-from meridian.report import first_screen
+from meridian import certificate_lines, commandline, reporter, tables
+from meridian.report import certificate_section, first_screen
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import judged
 
+EVERY_RECIPE = "P.faithfulness_every_recipe"
 AGAIN = "python run.py task=ioi calibration=all verbose=true"
 
 
@@ -73,19 +74,67 @@ def test_changed_rules_are_one_line_and_released_ones_none() -> None:
 
 def test_the_note_about_stars_needs_a_star(finished) -> None:
     run = RunFolder.open(finished)
-    starred = "".join(_table(run.certificate, run.certificate["headline"]))
+    starred = "".join(_table(run, run.certificate))
     assert (" *" in starred.replace("* reported", "")) == ("* reported, gates no tier" in starred)
     (row,) = [row for row in run.certificate["rows"] if row["id"] == "C11"]
     records = [{**record, "gating": True} for record in row["records"]]
     alone = {**run.certificate, "preconditions": [], "rows": [{**row, "records": records}]}
-    assert "C11" in "".join(_table(alone, run.certificate["headline"]))
-    assert not [line for line in _table(alone, run.certificate["headline"]) if "* reported" in line]
+    assert "C11" in "".join(_table(run, alone))
+    assert not [line for line in _table(run, alone) if "* reported" in line]
 
 
-def _table(certificate, headline) -> list[str]:
-    console = Console(width=100, file=io.StringIO())
-    certificate_lines.show_table(certificate, headline, console, complete=False)
+def _table(run: RunFolder, certificate, width: int = 100, complete: bool = False) -> list[str]:
+    console = Console(width=width, file=io.StringIO())
+    certificate_lines.show_table(run, certificate, run.certificate["headline"], console, complete)
     return console.file.getvalue().splitlines(keepends=True)
+
+
+@pytest.fixture(scope="module")
+def failing(finished, tmp_path_factory) -> RunFolder:
+    """A run whose faithfulness under every recipe is not a pass, and whose reasons have the words of records."""
+    run = RunFolder.open(judged(finished, tmp_path_factory.mktemp("failing") / "run"))
+    assert run.record(EVERY_RECIPE)["verdict"] == "fail"
+    return run
+
+
+def test_the_whole_table_is_at_most_a_hundred_columns_wide_and_has_no_raw_words(failing) -> None:
+    lines = _table(failing, failing.certificate, 160, complete=True)
+    assert len(lines) > 40 and max(len(line.rstrip("\n")) for line in lines) <= 100
+    start = next(place for place, line in enumerate(lines) if line.startswith("ID "))  # before it are names of settings
+    text = " ".join(" ".join(lines[start:]).split())
+    stored = " ".join(reason for row in failing.rows for metric in row.metrics for reason in metric.reasons)
+    assert "not_faithful: " in stored and "not faithful: " in text
+    assert not re.findall(r"\b[a-z]+_[a-z_]+: |without nothing", text)
+
+
+def test_beside_a_fail_stands_the_recipe_that_fails(failing) -> None:
+    record, intervals = failing.record(EVERY_RECIPE), failing.recipe_intervals
+    by_method = record["companions"]["by_method"]
+    worst = min(by_method, key=lambda recipe: intervals[recipe][0])  # none reaches as far above the band
+    estimate = by_method[worst]["faithfulness"]
+    assert estimate < 0.8 < record["estimate"]
+    shown = f"{number(estimate)}{interval_text(*intervals[worst])}"
+    text = " ".join(" ".join(_table(failing, failing.certificate, complete=True)).split())
+    assert shown in text and f"worst: {worst.replace('_', ' ')})" in text
+    printed_table = tables.printed(tables.certificate(failing))
+    (row,) = printed_table[printed_table["quantity"].str.startswith("faithfulness every recipe")].to_dict("records")
+    assert (
+        row["estimate"] == shown and row["quantity"] == f"faithfulness every recipe (worst: {worst.replace('_', ' ')})"
+    )
+    (line,) = [one for one in certificate_section.view(failing)["lines"] if one.metric.metric == EVERY_RECIPE]
+    assert (line.metric.estimate_text, line.quantity) == (shown, f"worst recipe: {worst.replace('_', ' ')}")
+    assert line.source("estimate").field.endswith(f"companions.by_method.{worst}.faithfulness")
+    assert line.source("reasons").file == "certificate.json"
+    frame = tables.certificate(failing).frame.set_index("metric")
+    assert frame.loc[EVERY_RECIPE, "estimate"] == record["estimate"]  # data files have what the record has
+
+
+def test_recipes_stand_in_the_order_of_the_headline(failing) -> None:
+    said = certificate_lines.faithfulness(failing).partition(";")[0]
+    short = [re.sub(r"^[\d.-]+ ", "", one) for one in said.split(" · ")]
+    headline = failing.certificate["headline"]["faithfulness"].partition("\n")[0]
+    assert short == ["mean", "zero", "mean pooled", "resample", "noise"]
+    assert [re.sub(r"^[\d.-]+ ", "", one) for one in headline.split(" · ")[1:]] == short[1:]
 
 
 def test_the_next_command_is_the_one_that_was_typed() -> None:
