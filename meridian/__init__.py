@@ -112,16 +112,17 @@ def explore(
     prompts: int = 100,
     split: str = "discovery",
     seed: int = 0,
+    show: bool = True,
 ) -> Lab:
     """A loaded model on `prompts` prompts of a task, with a circuit, to try interventions on.
 
     `task`: a name, a file of prompt pairs, or a `circuits.tasks.Task` of your own. `model`, `tokenizer`: as for `run`.
     `circuit`: None for the one that comes with the model (if there is one), "discovered" for a search, "random", a circuit file,
     a `Circuit`, or names of heads. `split`: the split that the prompts are drawn from. The default leaves the evaluation prompts
-    unseen, so that findings can still be tested on them. `settings`: further settings of the command line. UserError for
-    anything that the command line refuses.
+    unseen, so that findings can still be tested on them. `settings`: further settings of the command line. `show`: False prints
+    no progress. UserError for anything that the command line refuses.
     """
     from meridian import in_process
 
-    given: dict[str, Any] = {"prompts": prompts, "split": split, "seed": seed, "tokenizer": tokenizer}
+    given: dict[str, Any] = {"prompts": prompts, "split": split, "seed": seed, "tokenizer": tokenizer, "show": show}
     return in_process.explore(task, model, circuit, settings, **given)

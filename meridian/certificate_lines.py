@@ -21,6 +21,7 @@ from calibrations.certificate_table import STYLES
 from calibrations.number_format import number
 from calibrations.rules import Standing
 from meridian import worst_recipe
+from meridian.figures.names import human
 from meridian.report import first_screen
 from meridian.report.certificate_section import words
 from meridian.run_folder import RunFolder
@@ -137,7 +138,11 @@ def in_words(run: RunFolder, certificate: Mapping[str, Any]) -> dict[str, Any]:
         level: [{**gate, "reason": words(gate["reason"])} for gate in gates]
         for level, gates in certificate["blocking"].items()
     }
-    rows = [{**row, "records": _in_words(run, row["records"])} for row in certificate["rows"]]
+    rows = [
+        {**row, "records": _in_words(run, row["records"])}
+        | ({"decisive": _written(row["decisive"])} if row.get("decisive") else {})
+        for row in certificate["rows"]
+    ]
     return {
         **certificate,
         "preconditions": _in_words(run, certificate["preconditions"]),
@@ -148,4 +153,13 @@ def in_words(run: RunFolder, certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_words(run: RunFolder, records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     shown = (worst_recipe.named(run, MetricRow.read(record)) for record in records)
-    return [asdict(replace(metric, reasons=tuple(map(words, metric.reasons)))) for metric in shown]
+    return [
+        asdict(replace(metric, metric=_written(metric.metric), reasons=tuple(map(words, metric.reasons))))
+        for metric in shown
+    ]
+
+
+def _written(metric: str) -> str:
+    """F59.kendalls_w as "F59.Kendall's W"."""
+    identifier, _, name = metric.partition(".")
+    return f"{identifier}.{human(name)}"

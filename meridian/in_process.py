@@ -260,13 +260,15 @@ def explore(
     split: str,
     seed: int,
     tokenizer: Any = None,
+    show: bool = True,
 ) -> Lab:
     """See `meridian.explore`."""
     if split not in SPLITS:
         raise UserError(f"split={split} is unknown; use one of {', '.join(SPLITS)}")
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
     asked = _Asked.of(settings, model=model, task=task, circuit=circuit, tokenizer=tokenizer)
-    with started([f"seed={seed}", *sizes, *asked.settings]) as made:
+    with started([f"seed={seed}", *sizes, *asked.settings], show=show) as made:
+        made.reporter.say(f"explore: {prompts} {split} prompts of {made.tasks()[0]} on {made.model_settings['name']}")
         from meridian.lab import Lab
 
         made = asked.put_into(made)

@@ -433,11 +433,7 @@ class Lab:
                 f"{heads!r} names no heads; write for example L2H1, a role's name, circuit, or a list of these"
             )
         heads = list(heads)
-        if heads and all(isinstance(one, Integral) for one in heads):
-            pair = f"L{heads[0]}H{heads[1]}" if len(heads) == 2 else "L2H1"
-            raise UserError(
-                f"({', '.join(map(str, heads))}) names no heads; write a head as {pair}, several as a list of such names"
-            )
+        _require_no_numbers(heads)
         return {", ".join(map(str, heads)): self._nodes(heads)}
 
     def _nodes(self, named: Heads) -> tuple[Node, ...]:
@@ -451,6 +447,8 @@ class Lab:
             return self._named(named)
         if not isinstance(named, Iterable):
             raise UserError(f"{named!r} names no head; write for example L2H1, M3 for an MLP, or a role's name")
+        named = list(named)
+        _require_no_numbers(named)
         found = tuple(sorted({node for one in named for node in self._nodes(one)}))
         if not found:
             raise UserError("no heads are named; name at least one, for example L0H0")
@@ -491,6 +489,15 @@ class Lab:
 
     def _text(self, ids: Any) -> str:
         return self.model.tokenizer.decode(ids.tolist())
+
+
+def _require_no_numbers(heads: Sequence[Any]) -> None:
+    """UserError for numbers in the place of names, such as (2, 1) for L2H1."""
+    if heads and all(isinstance(one, Integral) for one in heads):
+        pair = f"L{heads[0]}H{heads[1]}" if len(heads) == 2 else "L2H1"
+        raise UserError(
+            f"({', '.join(map(str, heads))}) names no heads; write a head as {pair}, several as a list of such names"
+        )
 
 
 def _mean_of_draws(rows: Sequence[np.ndarray], draws: int) -> Float[np.ndarray, "question prompt"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,12 @@ from results_io import UserError
 
 FIGURES, TABLES = "figures", "tables"  # folders beside certificate.json
 CAPTIONS = "captions"
+TOLD = 5  # after so many figures, a line says how many are done
 INCLUDED = ("pdf", "png")  # formats that LaTeX can include, best first
+
+
+def _in_silence(sentence: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -36,21 +41,22 @@ class Written:
         return f"{drawn}; tables: {len(self.tables)} in {self.folder / TABLES}" if self.tables else drawn
 
 
-def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None) -> Written:
+def write(
+    run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None, say: Callable[[str], Any] = _in_silence
+) -> Written:
     """Write figures and tables of `run` to `folder` (default: the run's own), as `settings` (configs/figures) say.
 
+    `say` is told how many are written of how many.
     UserError for an unknown format or width, or if `only` names nothing that the run has.
     """
     check(settings)
     folder = run.path if folder is None else folder
+    say(f"Reading the results of {run.path}")
     drawn, tabulated = figures.of(run), tables.of(run) if settings["tables"] else {}
     names = chosen([*drawn, *tabulated], settings["only"])
     of_figures = [figure for name, figure in drawn.items() if name in names]
     of_tables = [table for name, table in tabulated.items() if name in names]
-    for figure in of_figures:
-        static.write(
-            figure, folder / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
-        )
+    _write_figures(of_figures, folder, settings, say)
     for table in of_tables:
         tables.write(table, folder / TABLES, settings["tables"])
     if of_figures:
@@ -58,40 +64,49 @@ def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = Non
     return Written(folder, [figure.name for figure in of_figures], [table.name for table in of_tables])
 
 
-def write_geometry(path: Path, settings: Mapping[str, Any]) -> Written:
+def write_geometry(path: Path, settings: Mapping[str, Any], say: Callable[[str], Any] = _in_silence) -> Written:
     """Write figures of a run of `geometry=...` in `path`, and a CSV with the points of each map, as `settings` say.
 
     UserError for an invalid setting, and if the folder has no such results.
     """
     check(settings)
     drawn = list(geometry.build(path))
-    shown = _draw(drawn, path, settings)
+    shown = _draw(drawn, path, settings, say)
     for figure in shown:
         results_io.write_text(path / FIGURES / f"{figure.name}.csv", geometry_csv.of(figure))
     return Written(path, [figure.name for figure in shown], [])
 
 
-def write_suites(path: Path, settings: Mapping[str, Any]) -> Written:
+def write_suites(path: Path, settings: Mapping[str, Any], say: Callable[[str], Any] = _in_silence) -> Written:
     """Write figures of a run of `suite=...` in `path`: failure rates, and risk against coverage.
 
     UserError for an invalid setting.
     """
     check(settings)
-    shown = _draw(list(behaviour.of_suites(path)), path, settings)
+    shown = _draw(list(behaviour.of_suites(path)), path, settings, say)
     return Written(path, [figure.name for figure in shown], [])
 
 
-def _draw(drawn: Sequence[Figure], path: Path, settings: Mapping[str, Any]) -> list[Figure]:
+def _draw(drawn: Sequence[Figure], path: Path, settings: Mapping[str, Any], say: Callable[[str], Any]) -> list[Figure]:
     """Write the figures that `settings.only` names as files with captions; returns these figures."""
     names = chosen([figure.name for figure in drawn], settings["only"])
     shown = [figure for figure in drawn if figure.name in names]
-    for figure in shown:
-        static.write(
-            figure, path / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
-        )
+    _write_figures(shown, path, settings, say)
     if shown:
         _write_captions(drawn, path / FIGURES, settings["width"])
     return shown
+
+
+def _write_figures(
+    shown: Sequence[Figure], folder: Path, settings: Mapping[str, Any], say: Callable[[str], Any]
+) -> None:
+    """Write each figure to `folder`/figures. `say` is told of every `TOLD`th."""
+    for place, figure in enumerate(shown, start=1):
+        static.write(
+            figure, folder / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
+        )
+        if place % TOLD == 0 and place < len(shown):
+            say(f"{place} of {len(shown)} figures")
 
 
 def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:

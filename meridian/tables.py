@@ -61,6 +61,7 @@ TITLES = {  # of columns in print; others keep their names, with spaces
 METHODS = {key: re.sub("[ -]", "_", name) for key, name in disagreement.COMPARED.items()}  # names of their columns
 # columns with our identifiers, which are shown in words in print
 NAMES = ("metric", "role", "template", "split", "group")
+PRINTED_METRICS = {"P.denominator": "effect to share out (t of mean D)"}  # others are in words already
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
 LATEX = str.maketrans(
@@ -448,7 +449,7 @@ def printed(table: Table) -> pd.DataFrame:
     ends = {end for pair in intervals.values() for end in pair}
     columns = {}
     for name in table.printed or [name for name in frame if name not in ends]:
-        column = [human(_cell(value)) if name in NAMES else _cell(value) for value in frame[name]]
+        column = [_name(_cell(value)) if name in NAMES else _cell(value) for value in frame[name]]
         if name in intervals:
             pairs = zip(column, *(frame[end] for end in intervals[name]), strict=True)
             column = [
@@ -456,6 +457,10 @@ def printed(table: Table) -> pd.DataFrame:
             ]
         columns[TITLES.get(name) or human(name)] = column
     return pd.DataFrame(columns)
+
+
+def _name(text: str) -> str:
+    return PRINTED_METRICS.get(text) or human(text)
 
 
 def _cell(value: Any) -> str:

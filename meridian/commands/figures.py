@@ -27,12 +27,31 @@ def command(context: RunContext) -> None:
     paper.check(settings["figures"])
     folder = Path(str(settings["from"]))
     if results_io.find(folder, GEOMETRY) is not None:
-        context.reporter.say(paper.write_geometry(folder, settings["figures"]).sentence())
+        say = context.reporter.say
+        say(paper.write_geometry(folder, settings["figures"], say=say).sentence())
     elif results_io.find(folder, SUITES) is not None:
-        context.reporter.say(paper.write_suites(folder, settings["figures"]).sentence())
+        say = context.reporter.say
+        say(paper.write_suites(folder, settings["figures"], say=say).sentence())
     if folder.is_dir() and not (folder / CERTIFICATE).is_file() and pages.kind_of(folder) is not None:
         context.reporter.say(f"Report {pages.draw(folder)}")
         return
-    context.reporter.say(
-        paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()
+    _require_a_run(folder)
+    run = RunFolder.open_as_certified(str(settings["from"]))
+    context.reporter.say(paper.write(run, settings["figures"], say=context.reporter.say).sentence())
+
+
+def _require_a_run(folder: Path) -> None:
+    """UserError for a folder with neither a run nor a page, in or below it: the remedy names a folder below that has a page."""
+    from meridian.report import pages
+    from meridian.run_folder import CERTIFICATE
+
+    if not folder.is_dir() or any(folder.rglob(CERTIFICATE)):
+        return  # RunFolder says what is wrong
+    below = sorted(
+        path for path in {found.parent for found in folder.rglob("*.json")} if pages.kind_of(path) is not None
+    )
+    remedy = f"use {below[0]}" if below else "give the folder of a finished run, for example results/pocket/ioi"
+    others = f", or another of the {len(below)} folders below with such results" if len(below) > 1 else ""
+    raise UserError(
+        f"{folder} has no {CERTIFICATE} and no results of suites, geometry, judging or drift; {remedy}{others}"
     )

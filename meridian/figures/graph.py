@@ -10,11 +10,9 @@ import numpy as np
 from calibrations.claimed_nodes import ClaimedNode, names
 from calibrations.evidence import Evidence, sampling_units
 from meridian.figures.intervals import clustered_means, interval_words
-from meridian.figures.layout import FAINT
+from meridian.figures.layout import FAINT, HELPS, LOGITS, OPPOSES
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.run_folder import RunFolder
-
-LOGITS = "logits"
 
 
 def build(run: RunFolder) -> Iterator[CircuitGraph]:
@@ -31,7 +29,7 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
     prompts = 0 if paths is None else len(paths["rows"])
     told = (
         f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {prompts} "
-        f"prompts, {interval_words([edge.low for edge in edges])}. Blue helps the answer, orange opposes it; the width grows "
+        f"prompts, {interval_words([edge.low for edge in edges])}. Blue {HELPS}, orange {OPPOSES}; the width grows "
         f"with the size. Left out of the drawing, not of the table: edges below {FAINT:.0%} of the largest, and "
         f"{sum(edge.uncertain for edge in edges)} of {len(edges)} whose interval holds 0. Dashed enters the receiver's "
         "queries, dotted its keys, solid its values or the logits; bends only keep edges apart. Results 20, 02, 28."

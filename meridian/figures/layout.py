@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
 INSET = 0.46  # from a cell's centre to its frame; below .5, so that two frames do not enclose the cell between them
+LOGITS = "logits"
+HELPS, OPPOSES = "helps the answer", "opposes it"  # edges with a positive and with a negative effect
 FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
 
 
@@ -14,6 +16,11 @@ def axis_ends(values: Sequence[float], share: float = 0.06) -> tuple[float, floa
     """Ends of an axis for `values`, with `share` of their range as room on both sides."""
     room = share * ((max(values) - min(values)) or abs(values[0]) or 1.0)
     return min(values) - room, max(values) + room
+
+
+def level_name(layer: int, n_layers: int) -> str:
+    """The name of a row of a circuit's graph."""
+    return {-1: "embedding", n_layers: LOGITS}.get(layer, f"layer {layer}")
 
 
 def place_nodes(graph: CircuitGraph) -> dict[str, tuple[float, float]]:

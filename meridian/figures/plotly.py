@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from calibrations.number_format import interval_text, number, three_digits
 from meridian.figures import colours
-from meridian.figures.layout import INSET, axis_ends, disc_shares, drawn_edges, place_nodes
+from meridian.figures.layout import INSET, axis_ends, disc_shares, drawn_edges, level_name, place_nodes
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -427,7 +427,7 @@ def _(figure: CircuitGraph) -> Specification:
     traces.extend(_nodes(figure.nodes, places, figure.unit))
     layers = sorted({node.layer for node in figure.nodes})
     widest = max(sum(node.layer == layer for node in figure.nodes) for layer in layers)
-    names = ["logits" if layer == figure.n_layers else f"layer {layer}" for layer in layers]
+    names = [level_name(layer, figure.n_layers) for layer in layers]
     most = max((abs(x) for x, _ in places.values()), default=1.0)
     levels = {"tickmode": "array", "tickvals": layers, "ticktext": names, "zeroline": False}
     return _figure(

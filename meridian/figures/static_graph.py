@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from meridian.figures import colours
-from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
+from meridian.figures.layout import HELPS, OPPOSES, disc_shares, drawn_edges, level_name, place_nodes
 from meridian.figures.static_panel import FAINT, legend, panel
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
@@ -49,8 +49,7 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     axes.set(
         xlim=(min(across) - 0.6, max(across) + 0.6), ylim=(min(layers, default=0) - 0.45, max(layers, default=0) + 0.45)
     )
-    names = {-1: "embedding", figure.n_layers: "output"}
-    axes.set_yticks(layers, [names.get(layer, f"layer {layer}") for layer in layers])
+    axes.set_yticks(layers, [level_name(layer, figure.n_layers) for layer in layers])
     axes.set_xticks([])
     axes.tick_params(axis="y", length=0)
     for spine in axes.spines.values():
@@ -110,9 +109,9 @@ def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> l
     drawn = drawn_edges(figure)
     if not drawn:
         return handles
-    for sign, colour, name in ((1, colours.POSITIVE, "positive"), (-1, colours.NEGATIVE, "negative")):
+    for sign, colour, name in ((1, colours.POSITIVE, HELPS), (-1, colours.NEGATIVE, OPPOSES)):
         if any(edge.weight * sign > 0 for edge in drawn):
-            handles.append(Line2D([], [], color=colour, linewidth=1.4, label=f"{name} effect"))
+            handles.append(Line2D([], [], color=colour, linewidth=1.4, label=name))
     handles.append(Line2D([], [], color=FAINT, linewidth=THICKEST, label=f"{largest:.2g} {figure.unit}"))
     present = {"v" if edge.input is None else edge.input for edge in drawn}
     for key in (key for key in INPUT_NAMES if key in present):

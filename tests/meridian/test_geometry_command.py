@@ -233,6 +233,16 @@ def test_a_cell_without_a_value_is_hatched_and_says_its_status(tmp_path):
     assert path.read_text().count("insufficient data") == 11 and "1.00" in path.read_text()
 
 
+def test_figures_of_a_folder_above_name_the_folder_that_has_a_page(tmp_path):
+    below = tmp_path / "geometry" / "pocket"
+    below.mkdir(parents=True)
+    results_io.write(below / "171_position.json", {"number": "171"})
+    outcome = command("figures", f"from={below.parent}")
+    assert outcome.code == 2 and f"; use {below}" in outcome.errors and "task=ioi" not in outcome.errors
+    (below / "171_position.json").unlink()
+    assert "; give the folder of a finished run" in command("figures", f"from={below.parent}").errors
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),

@@ -249,6 +249,8 @@ def test_a_lab_looks_at_discovery_prompts_by_default_and_at_a_users_circuit_and_
         (lambda lab: lab.ablate("L0H0", "median"), "recipe=median is unknown"),
         (lambda lab: lab.ablate([]), "no heads are named"),
         (lambda lab: lab.patch((2, 1)), r"\(2, 1\) names no heads; write a head as L2H1"),
+        (lambda lab: lab.patch([(2, 1)]), r"\(2, 1\) names no heads; write a head as L2H1"),
+        (lambda lab: lab.patch({"a": [(2, 1), "L0H0"]}), r"\(2, 1\) names no heads; write a head as L2H1"),
         (lambda lab: lab.ablate({"a": 3}), "3 names no head; write for example L2H1, M3"),
         (lambda lab: lab.ablate(["L0H0", 3]), "3 names no head; write for example L2H1, M3"),
         (lambda lab: lab.prompt("Mary went to the store .", "Mary", "John"), "'John' does not stand in"),
@@ -298,6 +300,15 @@ def test_every_answer_is_drawn_both_ways(lab) -> None:
     for answer in answers:
         assert answer._repr_png_().startswith(b"\x89PNG") and answer.interactive().data
         assert isinstance(answer.table, pd.DataFrame) and str(answer.figure.caption).endswith(".")
+
+
+def test_the_steps_are_printed_unless_progress_is_off(capsys) -> None:
+    meridian.explore("ioi", "pocket", settings=SAME, prompts=8)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "explore: 8 discovery prompts of ioi on pocket" and len(said) > 2
+    assert any(line.startswith("preparing prompts") for line in said)
+    meridian.explore("ioi", "pocket", settings=SAME, prompts=8, show=False)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.slow

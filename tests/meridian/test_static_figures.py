@@ -16,7 +16,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from meridian import figures, paper, report
 from meridian.figures import colours, names, plotly, static, static_forest, static_graph, values
-from meridian.figures.layout import axis_ends, drawn_edges
+from meridian.figures.layout import HELPS, LOGITS, OPPOSES, axis_ends, drawn_edges
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -175,7 +175,9 @@ def test_discs_grow_in_area_with_the_effect_and_signs_have_their_colour() -> Non
     nodes = [GraphNode(name, 0, "r", effect) for name, effect in (("a", 0.0), ("b", 1.0), ("c", -2.0))]
     areas = static_graph.disc_areas(nodes)
     assert areas["c"] - areas["a"] == static_graph.GROWTH == pytest.approx(2 * (areas["b"] - areas["a"]))
-    assert {"positive effect", "negative effect", "into queries", "reader", "mover", "1.5 nats"} <= set(texts(GRAPH))
+    script = (Path(report.__file__).parent / "graph.js").read_text(encoding="utf-8")  # the browser says the same
+    assert all(f"— {words}" in script for words in (HELPS, OPPOSES)) and f'? "{LOGITS}"' in script
+    assert {HELPS, OPPOSES, LOGITS, "into queries", "reader", "mover", "1.5 nats"} <= set(texts(GRAPH))
 
 
 def test_titles_only_where_asked_for() -> None:

@@ -46,6 +46,13 @@ def test_the_certificate_has_the_records_of_the_claim_and_sixteen_calibrations(
     assert len(made["records"].frame) == sum(len(row["records"]) for row in run.certificate["rows"])
 
 
+def test_in_print_statistics_have_their_own_names(made: dict[str, Table]) -> None:
+    shown = tables.printed(made["certificate"])["quantity"].tolist()
+    assert {"F59 Kendall's W", "C14 d'", "effect to share out (t of mean D)"} <= set(shown)
+    text = tables.latex(made["records"]).decode() + tables.latex(made["certificate"]).decode()
+    assert not re.search(r"kendalls|d prime|denominator", text)
+
+
 def test_every_record_is_that_of_the_certificate(run: RunFolder, made: dict[str, Table]) -> None:
     """Column by column: what a record lacks is missing in the table."""
     stored = [record for row in run.certificate["rows"] for record in row["records"]]
@@ -239,6 +246,23 @@ def test_latex_escapes_special_signs_and_marks_what_is_missing() -> None:
 def test_an_interval_is_printed_beside_its_estimate() -> None:
     frame = pd.DataFrame({"name": ["a", "b"], "x": [0.5, 2.0], "x_low95": [0.25, np.nan], "x_high95": [0.75, np.nan]})
     assert tables.printed(Table("t", "", frame)).to_numpy().tolist() == [["a", "0.50 [0.25, 0.75]"], ["b", "2.00"]]
+
+
+def test_the_command_says_how_many_figures_are_done(run: RunFolder, tmp_path: Path, monkeypatch) -> None:
+    drawn: list[str] = []
+    monkeypatch.setattr(paper.static, "write", lambda figure, *rest: drawn.append(figure.name))
+    asked = {
+        "formats": ["svg"],
+        "tables": [],
+        "width": "single",
+        "titles": False,
+        "theme": "light",
+        "only": ["heads_02*", "heads_0[5-9]*"],
+    }
+    said: list[str] = []
+    paper.write(run, asked, tmp_path, say=said.append)
+    assert len(drawn) > 6 and said[0] == f"Reading the results of {run.path}"
+    assert said[1:] == [f"{place} of {len(drawn)} figures" for place in range(5, len(drawn), 5)]
 
 
 @pytest.mark.slow
