@@ -197,6 +197,31 @@ def test_the_table_of_tiers_has_the_names_of_the_rules() -> None:
         assert name.startswith(rule.partition("{")[0].strip())
 
 
+IN_WORDS = {  # words of the table of tiers in docs/concepts.md, each with the gate that it stands for
+    **{"the circuit beats random circuits": "P.random_circuits", "leaves little out": "P.completeness"},
+    **{"better than a naive baseline": "C36.incremental_validity", "reliably measured": "C16.test_retest"},
+    **{
+        "complete under every recipe": "P.completeness_every_recipe",
+        "other wordings agree": "C13.measurement_invariance",
+    },
+    **{"every head is shown to count": "M3b.no_idle_heads", "specific": "C17.discriminant_validity"},
+    **{"stable": "S3.distributional_stability", "significant as a whole": "M93.multiple_comparisons"},
+}
+
+
+def test_the_tables_of_tiers_put_each_gate_where_the_rules_do() -> None:
+    """docs/concepts.md, in words, and the metrics that docs/certificate.md names in the row of a tier."""
+    asked = {str(tier): {*one["all"], *one.get("any", ())} for tier, one in tiers.read()["tiers"].items()}
+    pages = {name: (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("concepts", "certificate")}
+    rows = {name: re.findall(r"^\| ([1-4]) (.*)\|$", text, re.MULTILINE) for name, text in pages.items()}
+    found = {words: {tier for tier, row in rows["concepts"] if re.search(rf"\b{words}\b", row)} for words in IN_WORDS}
+    assert found == {words: {tier for tier in asked if gate in asked[tier]} for words, gate in IN_WORDS.items()}
+    gates = {gate for every in asked.values() for gate in every}
+    named = [(tier, gate) for tier, row in rows["certificate"] for gate in re.findall(r"\b[A-Z]\w*\.[a-z_]+", row)]
+    assert len(named) > 8
+    assert [(tier, gate) for tier, gate in named if gate in gates and gate not in asked[tier]] == []
+
+
 def test_no_interval_is_named_that_nothing_computes() -> None:
     """No statistic of the project has a bias-corrected and accelerated interval, so no page and no source speaks of one."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("*.md")]

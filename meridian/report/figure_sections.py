@@ -188,8 +188,8 @@ SECTIONS = (
             "cell shows value and interval, choosing it opens the head; the numbers below each map are the same.", _no_heads,
             grid=True, leading=FOUR_MAPS),
     Section("prompts", "Prompts", "Prompts",
-            "Every scored prompt, those first on which the circuit alone loses most. The share that it keeps is the faithfulness "
-            "of one prompt; sort by it for the prompts far below or above 1.", _complete),
+            "Every scored prompt. The ones on which the circuit alone loses most come first. The share that it keeps is the "
+            "faithfulness of one prompt; sort by it for the prompts far below or above 1.", _complete),
     Section("lens", "Logit lens", "Lens",
             "What the residual stream already says about the answer, layer by layer.", _no_lens),
     Section("traces", "Causal traces", "Traces",
@@ -204,5 +204,5 @@ SECTIONS = (
             "What the model gets wrong elsewhere, and which heads carry it.", _no_behaviour),
     Section("geometry", "Where its outputs lie", "Geometry",
             "The same questions in other words, behind personas and later in a text: where the answers lie, and how far they "
-            "move. No threshold of the paper that these metrics come from is a verdict.", _no_geometry, grid=True),
+            "move. The paper's thresholds give no verdict here.", _no_geometry, grid=True),
 )  # fmt: skip

@@ -35,7 +35,7 @@ def of(folder: Path, title: str) -> FolderPage:
     lines = (
         f"{moved} of {len(tested)} tests of a construct have a p below {geometry.ALPHA:g}; "
         "a twentieth is expected where nothing moves.",
-        "No threshold of the paper that these metrics come from is a verdict. The published number counts the noise of draws and "
+        "The paper's thresholds give no verdict here. The published number counts the noise of draws and "
         "wordings as movement; the estimate does not. d: distance of the coordinates, in units of the fixed scale if the set has "
         "one; d²: its square.",
     )

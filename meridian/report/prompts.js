@@ -37,7 +37,7 @@ function startPrompts() {
 function sayPrompts(shown, kept) {
   const wrong = kept.filter(row => !row.correct).length;
   document.getElementById("prompt-count").textContent = `${shown.length} of ${kept.length} prompts, on ${wrong} of which the model is wrong. ` +
-    `D: ${DATA.unit} of the whole model; circuit alone: the rest ablated, ${words(DATA.prompts.recipe)}; lost: the difference; kept: the share of D.`;
+    `D: ${DATA.unit} of the whole model; circuit alone: all other heads ${words(DATA.prompts.recipe)}-ablated; lost: the difference; kept: the share of D.`;
 }
 
 function promptRow(row) {

@@ -100,7 +100,7 @@ class Store:
         return found
 
     def add(self, texts: Mapping[str, str], embed: embedding.Embedder) -> int:
-        """Embed the unknown ones of `texts` {hash: text} in one transaction; returns their number."""
+        """Embed those of `texts` {hash: text} that are not stored yet, in one transaction; returns their number."""
         known = self.get(texts)
         new = sorted(set(texts) - set(known))
         if not new:

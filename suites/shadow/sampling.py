@@ -87,8 +87,8 @@ def _make(path: Path) -> None:
     except OSError as error:
         if error.errno in NO_LINKS and path.parent.is_dir() and os.access(path.parent, os.W_OK):
             raise UserError(
-                f"{path} cannot be made on a disk without hard links; put a sampling key in a variable and name it in "
-                "shadow.key_env"
+                f"this disk has no hard links, so the key file {path} cannot be made; put the key into an environment variable "
+                "and give its name as shadow.key_env"
             ) from error
         if error.errno not in DISK:
             raise
