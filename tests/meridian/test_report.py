@@ -22,7 +22,7 @@ from calibrations.number_format import number as format_number
 from calibrations.rules import Standing
 from calibrations.tier_words import tier_text
 from calibrations.worst_groups import WorstGroups
-from meridian import figures, report
+from meridian import figures, report, worst_recipe
 from meridian.figures import colours
 from meridian.figures.values import Distribution, HeatMap
 from meridian.report import bundle, figure_numbers
@@ -195,7 +195,7 @@ def test_every_metric_has_a_line_with_its_own_numbers_and_both_its_verdicts(run,
     quantities = {line.metric.metric: line.quantity for line in (*said["lines"], *said["others"])}
     assert len(shown) == len(quantities) == len(stored)
     for record in stored:
-        expected = as_shown(MetricRow.read(record), quantities[record["metric"]])
+        expected = as_shown(worst_recipe.shown(run, MetricRow.read(record)), quantities[record["metric"]])
         found = [line for line in shown if line["ID"] == record["metric"].partition(".")[0]]
         assert expected in [{name: line[name] for name in expected} for line in found], record["metric"]
     split_half = next(line for line in shown if line["calibration"].endswith("split half"))
