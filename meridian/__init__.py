@@ -86,7 +86,7 @@ def open(path: str | Path) -> FinishedRun:
 
 def _folder(given: Any) -> str | Path:
     if not isinstance(given, str | Path):
-        raise UserError(f"{given!r} is no folder; give that of a finished run, for example results/pocket/ioi")
+        raise UserError(f"{given!r} is not a folder; give that of a finished run, for example results/pocket/ioi")
     return given
 
 

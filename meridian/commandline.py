@@ -279,7 +279,9 @@ def _readable(typed: Sequence[str]) -> list[str]:
             continue
         name, given, word = text.partition("=")
         if name not in FLAGS or (given and not FLAGS[name]):
-            raise UserError(f"{ranges.shown(text)} is no option; write settings as key=value, and -m for a multirun")
+            raise UserError(
+                f"{ranges.shown(text)} is not an option; write settings as key=value, and -m for a multirun"
+            )
         options.append(name)
         if words := FLAGS[name]:
             word = word if given else (rest.pop(0) if rest else "")

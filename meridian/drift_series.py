@@ -23,7 +23,7 @@ def settings_of(context: RunContext) -> dict[str, Any]:
     found = {**context.settings["drift"], "snapshot": context.settings["snapshot"]}
     for name in ("alpha", "most_errors"):
         if isinstance(found[name], bool) or not 0 < found[name] < 1:
-            raise UserError(f"drift.{name}={found[name]} is no share; write a number between 0 and 1")
+            raise UserError(f"drift.{name}={found[name]} is not a share; write a number between 0 and 1")
     for name in ("default_samples", "zero_samples", "minimum_prompts", "every", "resamples"):
         if found[name] < 1:
             raise UserError(f"drift.{name}={found[name]} is too small; use a whole number of at least 1")

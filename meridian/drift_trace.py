@@ -181,7 +181,7 @@ def require_known(folder: Path, alarm: Alarm) -> None:
     finished = [one.id for one in series.finished]
     if alarm.snapshot not in finished:
         raise UserError(
-            f"snapshot={alarm.snapshot} is no finished snapshot in {folder}; use one of {', '.join(finished) or 'none'}"
+            f"snapshot={alarm.snapshot} is not a finished snapshot in {folder}; use one of {', '.join(finished) or 'none'}"
         )
     if series_record.previous(series, alarm.snapshot) is None:
         raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")

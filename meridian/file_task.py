@@ -123,7 +123,9 @@ def companions_of(asked: Mapping[str, Any], vocabulary: Vocabulary | None) -> li
 
     named = asked.get("companions") or []
     if not isinstance(named, list):
-        raise UserError(f"task.companions={named} is no list; write for example task.companions=[other.csv,induction]")
+        raise UserError(
+            f"task.companions={named} is not a list; write for example task.companions=[other.csv,induction]"
+        )
     known, found = tasks.names(vocabulary), []
     for name in map(str, named):
         if name not in known and not Path(name).is_file() and not name.lower().endswith(ENDINGS):

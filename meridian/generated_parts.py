@@ -36,7 +36,7 @@ def keep(page: Path, result: Path, joined: Joined | None = None) -> dict[str, An
     Without a result the process ends with one sentence and exit code 2: `python -m meridian.experiments.*` begins here.
     """
     if not result.is_file():
-        print(f"{result} is no file; run the experiment first, or give the folder with its result", file=sys.stderr)
+        print(f"{result} is not a file; run the experiment first, or give the folder with its result", file=sys.stderr)
         raise SystemExit(2)
     kept, found = page.parent / "validation" / result.name, results_io.read(result)
     if joined is not None and found["subject"]["settings"]["only"]:

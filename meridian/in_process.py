@@ -83,10 +83,10 @@ def run(
     settings = tuple(settings)
     for text in settings:
         if not isinstance(text, str):
-            raise UserError(f'{text!r} is no setting; write settings as text, for example "task=ioi"')
+            raise UserError(f'{text!r} is not a setting; write settings as text, for example "task=ioi"')
         name = "command" if text in commandline.WORDS else setting(text)
         if name in ELSEWHERE:
-            raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
+            raise UserError(f"{text} is not a run on a task; use {ELSEWHERE[name]} for it")
     asked = _Asked.of(settings, model=model, task=task, circuit=circuit, tokenizer=tokenizer)
     _require_a_name_of_its_own(asked.task)
     with started(asked.settings, results, show) as made:

@@ -462,7 +462,7 @@ class Lab:
             return tuple(sorted(roles[name].nodes))
         if node_names.read(name) is None:
             raise UserError(
-                f"heads {name!r} are no role of the circuit; use a head such as L0H0, {CIRCUIT}, or one of "
+                f"heads {name!r} are not a role of the circuit; use a head such as L0H0, {CIRCUIT}, or one of "
                 f"{', '.join(roles) or 'no roles'}"
             )
         node = parse_node(name)

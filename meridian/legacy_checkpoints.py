@@ -155,7 +155,9 @@ def read_checkpoint(path: Path) -> Weights:
             "authors put it"
         ) from error
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise UserError(f"{path} is no mapping from names to tensors; give the .pth file of a legacy model's weights")
+        raise UserError(
+            f"{path} is not a mapping from names to tensors; give the .pth file of a legacy model's weights"
+        )
     return {str(name): value for name, value in found.items() if not str(name).endswith(BUFFERS)}
 
 

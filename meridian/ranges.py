@@ -59,7 +59,7 @@ class Range:
             return cls(text, unit, own=own)
         found = INTERVAL.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text!r} is no range")
+            raise ValueError(f"{text!r} is not a range")
         kind, left, low, high, right = found.groups()
         return cls(kind, unit, float(low), float(high), left == "(", right == ")", own=own)
 
@@ -155,7 +155,7 @@ def _check_one(name: str, value: Any, default: Any) -> None:
         f"{name.removesuffix(ITEM)} holds {shown(value)}, which" if name.endswith(ITEM) else f"{name}={shown(value)}"
     )
     if type(value) in (int, float) and not math.isfinite(_float(value)):
-        raise UserError(f"{typed} is no finite number; use {allowed or 'a finite one'}")
+        raise UserError(f"{typed} is not a finite number; use {allowed or 'a finite one'}")
     if allowed is None or allowed.own or value is None:
         return
     is_number = type(default) in (int, float) or type(value) in (int, float)

@@ -66,7 +66,7 @@ def check(settings: Mapping[str, Any]) -> None:
     share, tolerance = settings["remeasure"], settings["tolerance"]
     if share is not None and (type(share) not in (int, float) or not 0 < share <= 1):
         raise UserError(
-            f"verify.remeasure={share} is no share of the prompts; write a number above 0 and up to 1, such as 0.05"
+            f"verify.remeasure={share} is not a share of the prompts; write a number above 0 and up to 1, such as 0.05"
         )
     if not tolerance > 0:
         raise UserError(

@@ -252,7 +252,7 @@ def carriers_of(run: RunFolder) -> list[FailureHead]:
         low, high = one["interval"] or (None, None)
         found.append(FailureHead(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
     if wrong := next((one.head for one in found if node_names.read(one.head) is None), None):
-        raise UserError(f"{run.path} names {ranges.shown(wrong)!r}, which is no head; repeat the run that it is of")
+        raise UserError(f"{run.path} names {ranges.shown(wrong)!r}, which is not a head; repeat the run that it is of")
     return found
 
 

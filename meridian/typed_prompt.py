@@ -32,7 +32,7 @@ def study_of(study: Study, text: str, answer: str, foil: str, corrupted: str | N
     """
     for given in (text, answer, foil, "" if corrupted is None else corrupted):
         if not isinstance(given, str):
-            raise UserError(f"{given!r} is no text; give prompt, answer and foil as text, one prompt at a time")
+            raise UserError(f"{given!r} is not a text; give prompt, answer and foil as text, one prompt at a time")
     text, answer, foil = text.rstrip(), answer.strip(), foil.strip()
     if not (text and answer and foil):
         raise UserError("a typed prompt needs a text, an answer and a foil; give all three")

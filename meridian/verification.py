@@ -389,7 +389,7 @@ def _require_corruption(task: str, corruption: object) -> None:
     if corruption not in (None, *own):
         known = f"use one of {', '.join(sorted(own))}" if own else "its prompts are given"
         raise UserError(
-            f"task.corruption={ranges.shown(corruption)} is no way to corrupt the prompts of {task}; {known}"
+            f"task.corruption={ranges.shown(corruption)} is not a way to corrupt the prompts of {task}; {known}"
         )
 
 
@@ -398,13 +398,13 @@ def _require_listable(text: str) -> None:
     name = overrides.setting(text)
     fault = ""
     if not ASKED.fullmatch(text) or commandline.CONTROL.search(text):
-        fault = "is no setting with a value"
+        fault = "is not a setting with a value"
     elif overrides.no_part_of_a_result(name):
         fault = "changes no result"
     elif name in commandline.BY_SETTING:
         fault = "is of another command"
     elif not overrides.is_known(name) and _section(name) == "model" and not name.startswith(overrides.ADDED):
-        fault = "is no setting of a model"
+        fault = "is not a setting of a model"
     if fault:
         raise Break(f"{CERTIFICATE} lists {ranges.shown(text) or 'an empty text'!r} among its settings, which {fault}")
 

@@ -19,7 +19,7 @@ def command(context: RunContext) -> None:
         if not all(of_drift):
             lone = settings["ab"[of_drift.index(False)]]
             raise UserError(
-                f"{lone} is no series of drift and the other side is one; compare two runs, or two snapshots"
+                f"{lone} is not a series of drift and the other side is one; compare two runs, or two snapshots"
             )
         from meridian.drift_series import analysed_by, settings_of
 

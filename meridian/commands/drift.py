@@ -208,7 +208,7 @@ def published(path: Path) -> SiteSource:
     try:
         text = path.read_text(encoding="utf-8")
     except ValueError as error:
-        raise UserError(f"manifest={path} is no text in UTF-8; give manifest.json of a snapshot's data") from error
+        raise UserError(f"manifest={path} is not text in UTF-8; give manifest.json of a snapshot's data") from error
     manifest = downloads.read_manifest(text, str(path))
     head = path.with_name("head.json")
     heads = {manifest["snapshot"]: downloads.read_head(head)} if head.is_file() else {}

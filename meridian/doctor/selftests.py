@@ -177,7 +177,7 @@ def _parse(expected: Mapping[str, Any], study: Study) -> tuple[Expectation, ...]
     facts = []
     for score, fact in expected.items():
         if score not in SCORES:
-            raise UserError(f"model.self_tests.{score} is no score; use {', '.join(SCORES)}")
+            raise UserError(f"model.self_tests.{score} is not a score; use {', '.join(SCORES)}")
         top, heads = fact["top"], tuple(map(str, fact["heads"]))
         if not isinstance(top, int) or top < len(heads):
             raise UserError(
@@ -186,7 +186,7 @@ def _parse(expected: Mapping[str, Any], study: Study) -> tuple[Expectation, ...]
         for name in heads:
             match = HEAD_NAME.fullmatch(name)
             if match is None:
-                raise UserError(f"model.self_tests.{score} names {name!r}, which is no head; write one as L4H11")
+                raise UserError(f"model.self_tests.{score} names {name!r}, which is not a head; write one as L4H11")
             study.model.require(Node("head", int(match[1]), int(match[2])))
         facts.append(Expectation(score, top, heads, ()))
     return tuple(facts)

@@ -50,4 +50,4 @@ def _rows(figure: Figure) -> Iterator[list[Any]]:
         yield ["metric", "number", figure.x_label, "low", "high"]
         yield from ([row.group, row.label, row.estimate, row.low, row.high] for row in figure.rows)
     else:
-        raise TypeError(f"{type(figure).__name__} is no figure of geometry")
+        raise TypeError(f"{type(figure).__name__} is not a figure of geometry")

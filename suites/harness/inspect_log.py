@@ -31,7 +31,9 @@ def run_of(path: Path) -> Imported:
     `foreign`: the sha256 of each sample's bytes in the log, by epoch, and the value that each scorer gave.
     """
     if not path.is_file():
-        raise UserError(f"{path} {'is no file' if path.exists() else 'does not exist'}; give an .eval file of inspect")
+        raise UserError(
+            f"{path} {'is not a file' if path.exists() else 'does not exist'}; give an .eval file of inspect"
+        )
     try:
         return _run(path)
     except UserError:
@@ -53,7 +55,7 @@ def run_of(path: Path) -> Imported:
     ) as error:
         reason = " ".join(str(error).split())
         raise UserError(
-            f"{path} is no log of inspect that can be read ({type(error).__name__} {reason}); give an .eval file of inspect"
+            f"{path} is not a log of inspect that can be read ({type(error).__name__} {reason}); give an .eval file of inspect"
         ) from None
 
 

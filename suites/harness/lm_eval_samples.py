@@ -44,7 +44,7 @@ def read(path: Path) -> list[ImportedItem]:
             imported = _imported(sample)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise UserError(
-                f"{path}, line {number}, is no sample of lm-eval ({type(error).__name__} {error}); give a file that "
+                f"{path}, line {number}, is not a sample of lm-eval ({type(error).__name__} {error}); give a file that "
                 "--log_samples wrote"
             ) from error
         if unfit := [value for value in imported.logprobs if not math.isfinite(value)]:

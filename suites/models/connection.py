@@ -331,7 +331,7 @@ def _address(base_url: str, key: ApiKey) -> str:
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise UserError(f"base_url={base_url!r} is no address ({error}); write for example {EXAMPLE}") from error
+        raise UserError(f"base_url={base_url!r} is not an address ({error}); write for example {EXAMPLE}") from error
     if url.scheme not in ("http", "https") or not url.host:
         raise UserError(f"base_url={base_url!r} is no HTTP address; write for example {EXAMPLE}")
     if url.userinfo or url.query:

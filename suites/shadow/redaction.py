@@ -80,5 +80,7 @@ def _read(path: Path) -> dict[str, str]:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"shadow.redact={path} cannot be read ({reason}); give a YAML file of name: pattern") from None
     if not isinstance(data, dict) or not all(isinstance(one, str) for pair in data.items() for one in pair):
-        raise UserError(f"shadow.redact={path} is no mapping of names to patterns; write one a line, name: 'pattern'")
+        raise UserError(
+            f"shadow.redact={path} is not a mapping of names to patterns; write one a line, name: 'pattern'"
+        )
     return data

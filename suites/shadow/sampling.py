@@ -64,7 +64,9 @@ def key_of(folder: Path, variable: str | None) -> bytes:
         _make(path)
     key = bounded_text.given(path, RESTORE).encode()
     if WHOLE.fullmatch(key) is None:
-        raise UserError(f"{path} has {len(key)} bytes and is no sampling key of {2 * KEY_BYTES} hex digits; {RESTORE}")
+        raise UserError(
+            f"{path} has {len(key)} bytes and is not a sampling key of {2 * KEY_BYTES} hex digits; {RESTORE}"
+        )
     return key
 
 

@@ -91,7 +91,7 @@ def _messages(data: Mapping[str, Any], where: str) -> tuple[str | None, tuple[tu
         isinstance(one, dict) and one.get("role") in ROLES and isinstance(one.get("content"), str) for one in given
     ):
         raise UserError(
-            f"{where}: messages are no list of objects with role ({', '.join(ROLES)}) and content; correct it"
+            f"{where}: messages are not a list of objects with role ({', '.join(ROLES)}) and content; correct it"
         )
     turns = [(one["role"], one["content"]) for one in given]
     system = turns.pop(0)[1] if turns and turns[0][0] == "system" else None

@@ -103,8 +103,8 @@ def test_every_range_is_that_of_some_setting() -> None:
     [
         ("calibration.common.alpha=-1", "=-1 is out of range; use a number above 0 and at most 0.5 (level of a test)"),
         ("calibration.common.faithfulness_low=5", "=5 is out of range; use a number of at least 0 and at most 1 (faithfulness)"),
-        ("calibration.c11.max_sigma=1e400", "=inf is no finite number; use a number of at least 0 and at most 10 (faithfulness)"),
-        ("calibration.c11.max_sigma=nan", "=nan is no finite number; use a number of at least 0 and at most 10 (faithfulness)"),
+        ("calibration.c11.max_sigma=1e400", "=inf is not a finite number; use a number of at least 0 and at most 10"),
+        ("calibration.c11.max_sigma=nan", "=nan is not a finite number; use a number of at least 0 and at most 10"),
         ("seed=-1", "=-1 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the generators take 32 "
          "bits)"),
         ("seed=99999999999", "=99999999999 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the "
@@ -247,10 +247,10 @@ def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (("--run", "-m"), "--run is no option; write settings as key=value, and -m for a multirun"),
-        (("-m=1",), "-m=1 is no option"),
-        (("-cn", "ranges"), "-cn is no option"),
-        (("-cd", "x"), "-cd is no option"),
+        (("--run", "-m"), "--run is not an option; write settings as key=value, and -m for a multirun"),
+        (("-m=1",), "-m=1 is not an option"),
+        (("-cn", "ranges"), "-cn is not an option"),
+        (("-cd", "x"), "-cd is not an option"),
         (("--cfg",), "--cfg is not possible; write --cfg job or hydra or all"),
         (("--cfg", "foo"), "--cfg foo is not possible; write --cfg job or hydra or all"),
         (("--info=foo",), "--info foo is not possible; write --info all or config or"),

@@ -32,7 +32,7 @@ TUNING = {"steps": 60, "rate": 3e-4, "batch": 32, "documents": 320}
         (["drift", "series=mine", "do=register"], "do=register needs hypothesis="),
         (["drift", "series=mine", "do=snapshot"], "give drift.order"),
         (["drift", "series=mine", "do=snapshot", "drift.order=-1"], "drift.order=-1 is no place in a series"),
-        (["drift", "series=mine", "do=snapshot", "drift.alpha=2.0"], "drift.alpha=2.0 is no share"),
+        (["drift", "series=mine", "do=snapshot", "drift.alpha=2.0"], "drift.alpha=2.0 is not a share"),
         (
             ["drift", "series=mine", "do=snapshot", "drift.corpus=none", "drift.order=1"],
             "drift.corpus=none is no corpus",

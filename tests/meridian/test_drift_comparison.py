@@ -126,5 +126,5 @@ def test_a_snapshot_beside_a_run_is_one_sentence_and_writes_nothing(folder, tmp_
     for a, b in ((folder, tmp_path), (tmp_path, folder)):
         done, written = compared(f"a={a}", f"b={b}", results=results)
         assert (done.code, written, done.errors.count("\n")) == (2, [], 1)
-        assert f"{tmp_path} is no series of drift and the other side is one" in done.errors
+        assert f"{tmp_path} is not a series of drift and the other side is one" in done.errors
     assert not results.exists()

@@ -129,9 +129,9 @@ def test_inside_of_a_command_a_run_has_the_settings_that_it_has_outside() -> Non
     [
         (["task=ioi", "prompts.evaluations=3"], "did you mean prompts.evaluation"),
         (["task=ioi", "suite=all"], "use meridian.run_suites"),
-        (["doctor"], "doctor is no run on a task"),
+        (["doctor"], "doctor is not a run on a task"),
         (["task=all"], "call run once for each of them"),
-        (["task=ioi", "experiment=reproduce_ioi"], "is no run on a task"),
+        (["task=ioi", "experiment=reproduce_ioi"], "is not a run on a task"),
     ],
 )
 def test_what_is_no_run_on_one_task_is_refused_in_one_sentence(settings, sentence, tmp_path) -> None:

@@ -158,12 +158,15 @@ def forged_rules(document: dict, change: Callable[[dict], Any]) -> None:
         (lambda one: one["rules"].update(differences=[]), "says of its rules"),
         (lambda one: one["rules"].update(differences=[], sha256="0" * 64), "and another digest than these have"),
         (lambda one: one.update(behaviour={}), "has heads of failures, and its task is ioi"),
-        (lambda one: one.update(asked=["--help"]), "lists '--help' among its settings, which is no setting"),
+        (lambda one: one.update(asked=["--help"]), "lists '--help' among its settings, which is not a setting"),
         (lambda one: one.update(asked=["", "=", "seed"]), "lists 'an empty text' among its settings"),
-        (lambda one: one.update(asked=["seed"]), "lists 'seed' among its settings, which is no setting with a value"),
+        (
+            lambda one: one.update(asked=["seed"]),
+            "lists 'seed' among its settings, which is not a setting with a value",
+        ),
         (lambda one: one.update(asked=["doctor"]), "lists 'doctor' among its settings"),
         (lambda one: one.update(asked=["results=/tmp"]), "which changes no result"),
-        (lambda one: one.update(asked=["model.nope=1"]), "which is no setting of a model"),
+        (lambda one: one.update(asked=["model.nope=1"]), "which is not a setting of a model"),
         (lambda one: one.update(asked=["measurement.gone=1"]), "measurement.gone is not a setting"),
         (lambda one: one.update(asked=["certificate=gone"]), "certificate=gone is unknown"),
         (lambda one: one.update(asked=["seed=1,2"]), "lists settings that no run has"),
@@ -171,7 +174,7 @@ def forged_rules(document: dict, change: Callable[[dict], Any]) -> None:
         (lambda one: one.update(asked=["task.bos=5"]), "task.bos=5 is neither true nor false"),
         (
             lambda one: one.update(asked=["task.corruption=nope"]),
-            "task.corruption=nope is no way to corrupt the prompts of ioi; use one of ",
+            "task.corruption=nope is not a way to corrupt the prompts of ioi; use one of ",
         ),
         (
             lambda one: one.update(asked=["suite=all"]),
@@ -463,7 +466,7 @@ def test_a_difference_within_the_tolerance_is_none(finished) -> None:
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, True, "all", [0.1]])
 def test_a_share_that_is_none_is_refused(share) -> None:
-    with pytest.raises(UserError, match=re.escape(f"verify.remeasure={share} is no share of the prompts")):
+    with pytest.raises(UserError, match=re.escape(f"verify.remeasure={share} is not a share of the prompts")):
         remeasurement.check({"remeasure": share, "tolerance": 0.001})
 
 

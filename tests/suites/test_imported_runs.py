@@ -127,8 +127,8 @@ def test_the_temperature_of_an_inspect_log_is_that_of_its_settings(written, expe
     ("name", "content", "said"),
     [
         ("a.txt", b"", "neither lm-eval's samples file"),
-        ("a.eval", b"PK no zip", "no log of inspect"),
-        ("a.jsonl", b"{}\n", "line 1, is no sample"),
+        ("a.eval", b"PK no zip", "not a log of inspect"),
+        ("a.jsonl", b"{}\n", "line 1, is not a sample"),
     ],
 )
 def test_what_is_no_run_is_refused(name, content, said, tmp_path, capsys):
@@ -203,7 +203,7 @@ def test_a_log_that_does_not_exist_is_said_not_to_and_only_a_compressed_one_need
     path = tmp_path / "a.eval"
     assert refusal(path, capsys) == f"{path} does not exist; give an .eval file of inspect\n"
     path.mkdir()
-    assert refusal(path, capsys) == f"{path} is no file; give an .eval file of inspect\n"
+    assert refusal(path, capsys) == f"{path} is not a file; give an .eval file of inspect\n"
     path.rmdir()
     packed(path, HEADER, SAMPLE)
     assert len(importing.read(path).items) == 1
@@ -243,7 +243,7 @@ def test_a_log_without_a_header_or_samples_says_that_alone(tmp_path, capsys):
 )
 def test_a_log_of_another_form_is_one_sentence(header, sample, tmp_path, capsys):
     said = refusal(packed(tmp_path / "a.eval", header, sample), capsys)
-    assert "is no log of inspect that can be read" in said and "zipfile_zstd" not in said
+    assert "is not a log of inspect that can be read" in said and "zipfile_zstd" not in said
 
 
 def test_a_damaged_log_is_one_sentence(tmp_path, capsys):
@@ -251,7 +251,7 @@ def test_a_damaged_log_is_one_sentence(tmp_path, capsys):
     place = whole.index(b"samples/1_epoch_1.json") + 60
     for damaged in (whole[:-40], whole[: len(whole) // 2], whole[:place] + b"\xff" * 40 + whole[place + 40 :]):
         (tmp_path / "a.eval").write_bytes(damaged)
-        assert "is no log of inspect that can be read" in refusal(tmp_path / "a.eval", capsys)
+        assert "is not a log of inspect that can be read" in refusal(tmp_path / "a.eval", capsys)
 
 
 # --- the libraries' own reading of the same files ------------------------------------------------------------------

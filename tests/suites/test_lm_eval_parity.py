@@ -280,5 +280,5 @@ def test_a_samples_file_becomes_items_with_their_log_likelihoods(docs, settings,
     changed = json.loads(lines[3])
     changed["arguments"]["gen_args_0"]["arg_0"] += "!"
     path.write_text("\n".join([*lines[:3], json.dumps(changed)]), encoding="utf-8")
-    with pytest.raises(UserError, match="line 4, is no sample"):
+    with pytest.raises(UserError, match="line 4, is not a sample"):
         lm_eval_samples.read(path)

@@ -110,6 +110,17 @@ def test_two_that_make_a_key_at_once_have_one(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [sampling.KEY_FILE]
 
 
+def test_without_hard_links_the_key_belongs_into_a_variable(tmp_path, monkeypatch):
+    def refuses(old, new):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuses)
+    said = "this disk has no hard links, so the key file .* cannot be made; put the key into an environment variable and give"
+    with pytest.raises(UserError, match=said):
+        sampling.key_of(tmp_path, None)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_key_that_is_not_whole_is_neither_kept_nor_used(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -124,7 +135,7 @@ def test_a_key_that_is_not_whole_is_neither_kept_nor_used(tmp_path, monkeypatch)
     for left in (b"", b"a1" * 31, b"A1" * 32):
         (tmp_path / sampling.KEY_FILE).write_bytes(left)
         with pytest.raises(
-            UserError, match=rf"has {len(left)} bytes and is no sampling key of 64 hex digits; restore it"
+            UserError, match=rf"has {len(left)} bytes and is not a sampling key of 64 hex digits; restore it"
         ):
             sampling.key_of(tmp_path, None)
 

@@ -107,10 +107,10 @@ def test_facts_about_scores_and_heads_that_do_not_exist_are_refused(pocket) -> N
     for facts, message in (
         (
             {"copying": {"top": 1, "heads": ["L0H0"]}},
-            r"self_tests.copying is no score; use previous_token, duplicate_tok",
+            r"self_tests.copying is not a score; use previous_token, duplicate_tok",
         ),
         ({"induction": {"top": 1, "heads": ["L0H0", "L0H1"]}}, r"induction.top=1 has no room for 2 heads"),
-        ({"induction": {"top": 5, "heads": ["5.5"]}}, r"names '5.5', which is no head; write one as L4H11"),
+        ({"induction": {"top": 5, "heads": ["5.5"]}}, r"names '5.5', which is not a head; write one as L4H11"),
         ({"induction": {"top": 5, "heads": ["L9H0"]}}, r"L9H0 is outside model pocket"),
     ):
         with pytest.raises(UserError, match=message):
