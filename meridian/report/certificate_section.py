@@ -120,7 +120,13 @@ def view(run: RunFolder) -> dict[str, Any]:
         "calibrations": len(run.rows) - 1,
         "verdicts": Counter(row.verdict for row in calibrations_of(stored)),
         "groups": (groups := WorstGroups.read(stored)),
-        "groups_beyond": sum(abs(group.in_limits) > 1 for group in groups.claimed[FIRST_GROUPS:]),
+        "folded_beyond": [
+            (place, group)
+            for place, group in sorted(
+                enumerate(groups.claimed[FIRST_GROUPS:], FIRST_GROUPS), key=lambda one: -abs(one[1].in_limits)
+            )
+            if abs(group.in_limits) > 1
+        ],
         "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),

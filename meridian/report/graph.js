@@ -4,7 +4,7 @@ const INPUTS = { q: "into queries (dashed)", k: "into keys (dotted)", v: "into v
 const BEND = { q: -.22, k: 0, v: .22, "": 0 };
 const SIDE = 50, EDGES = 12, GAP = { least: 36, most: 96 }, DISC = { least: 15, most: 26 };  // pixels
 const LETTER = 8, HALF_LETTER = 3.2;  // of a name in a box, and of one that its disc holds
-const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = { desk: 360, phone: 150 };  // the height of a layer, and of all in the small graph
+const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = { desk: 360, phone: 130 };  // the height of a layer, and of all in the small graph
 const EDGE = { thinnest: 1.2, thickest: 8 };
 const graphs = [];
 const asked = { threshold: DATA.graph.faint, uncertain: false, inputs: new Set(["q", "k", "v", ""]), folded: new Set() };

@@ -159,10 +159,14 @@ def test_verdicts_are_counted_as_in_the_terminal_and_groups_beyond_their_limit_t
     assert f"<p>{certificate_lines.verdicts(run.certificate).plain}. " in written
     beyond = [abs(group["incompleteness"]) > group["limit"] for group in run.certificate["worst_groups"]["claimed"]]
     rest = sum(beyond[certificate_section.FIRST_GROUPS :])
-    assert (
-        rest and f"<details open><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
-    )
+    assert rest and f"<details><summary>The other {len(beyond) - certificate_section.FIRST_GROUPS} groups" in written
     assert f"last; {rest} of them are beyond the limit</summary>" in written
+    folded = WorstGroups.read(run.certificate).claimed[certificate_section.FIRST_GROUPS :]
+    farthest = max(folded, key=lambda group: abs(group.incompleteness) / group.limit)
+    (named,) = re.findall('<p id="farthest-group">(.*?)</p>', written)
+    said = html.unescape(re.sub("<[^>]*>", "", named))
+    assert f"{farthest.heads_text} under {farthest.recipe_text}: inc {farthest.incompleteness_text}." in said
+    assert farthest.gate.replace("_", " ") in said
 
 
 def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:
