@@ -22,3 +22,6 @@ class NoProgress:
     def expect(self, pairs: int) -> None: ...
 
     def advance(self, pairs: int) -> None: ...
+
+
+NO_PROGRESS = NoProgress()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from meridian import overrides
 from meridian.context import RunContext
 from results_io import UserError
-from shown_progress import NoProgress, Progress
+from shown_progress import NO_PROGRESS, Progress
 
 if TYPE_CHECKING:
     from suites.contamination.loss_gap import Reworded
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 FOLDER, ALL, FILE, PROBE = "contamination", "all", "file", "probe"
 DONE, NOT_ENOUGH = 0, 3  # exit codes
-NO_PROGRESS = NoProgress()
 
 
 def command(context: RunContext) -> int:

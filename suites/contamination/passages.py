@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shown_progress import NoProgress, Progress
+from shown_progress import NO_PROGRESS, Progress
 from suites.contamination import overlap
 from suites.contamination.overlap import Threshold
 from suites.estimate import Estimate
@@ -22,7 +22,6 @@ PAIRS = Path(__file__).with_name("pairs.jsonl")  # 40 pairs of near duplicates, 
 DUPLICATE, OTHER = "duplicate", "other"
 KEPT = 3  # most similar passages that are kept of an item
 EMBEDDED = 256  # items whose vectors are computed at a time
-NO_PROGRESS = NoProgress()
 CHUNK = 4096  # passages that are compared at a time and held in memory
 
 

@@ -174,13 +174,18 @@ def test_one_run_judged_by_phrases_is_enough_to_decide_nothing(heuristic):
     assert compared(*mixed).metrics[0].reasons == (gate.UNLOCKED,)
 
 
-def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_path):
-    rates = {"high": (0.6, 0.55), "low": (0.52, 0.44), "unfit": (0.3, 0.2)}
-    for name in rates:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "181_pairwise.json").write_text("{}")
+def compared_by(names, monkeypatch, folder):
+    """Below `folder`, a comparison of x and y by each of the judges `names`; read, it has the judge's name."""
+    for name in names:
+        (folder / name).mkdir()
+        (folder / name / "181_pairwise.json").write_text("{}")
     document = {"subject": {"a": {"answers_sha256": "x"}, "b": {"answers_sha256": "y"}}}
     monkeypatch.setattr(results_io, "read", lambda path: {**document, "name": path.parent.name})
+
+
+def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_path):
+    rates = {"high": (0.6, 0.55), "low": (0.52, 0.44), "unfit": (0.3, 0.2)}
+    compared_by(rates, monkeypatch, tmp_path)
 
     def of_comparison(root, one, candidate_is_a, seed, level):
         value, low = rates[one["name"]]
@@ -210,11 +215,7 @@ def test_of_several_comparisons_the_least_favourable_counts(monkeypatch, tmp_pat
     ],
 )
 def test_the_least_favourable_comparison_is_that_of_the_lower_end(given, chosen, monkeypatch, tmp_path):
-    for name in given:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "181_pairwise.json").write_text("{}")
-    document = {"subject": {"a": {"answers_sha256": "x"}, "b": {"answers_sha256": "y"}}}
-    monkeypatch.setattr(results_io, "read", lambda path: {**document, "name": path.parent.name})
+    compared_by(given, monkeypatch, tmp_path)
 
     def of_comparison(root, one, candidate_is_a, seed, level):
         value, low = given[one["name"]]
