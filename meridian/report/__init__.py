@@ -168,6 +168,7 @@ def environment(heads: Sequence[str]) -> jinja2.Environment:
         "parted": parted,
         "heads": partial(with_heads, known=frozenset(heads)),
         "commands": with_commands,
+        "linked": partial(linked, known=frozenset(heads)),
         "told": partial(with_sources, known=frozenset(heads)),
     }
     return environment
@@ -198,6 +199,14 @@ def with_sources(text: str, source: FieldSource | None, known: frozenset[str]) -
         Markup('<a class="n" href="{}">{}</a>').format(source.address, part) if place % 2 else with_heads(part, known)
         for place, part in enumerate(parts)
     )
+
+
+def linked(cell: str, source: FieldSource | None, known: frozenset[str]) -> Markup:
+    """A cell of a table below a figure, escaped: its number, without the interval behind it, is a link if it has a source."""
+    value, space, interval = cell.partition(" [")
+    if source is None or not any(map(str.isdigit, value)):
+        return with_heads(cell, known)
+    return Markup('<a class="n" href="{}">{}</a>{}').format(source.address, value, space + interval)
 
 
 def parted(text: str, told: tuple[str, FieldSource] | None) -> tuple[str, str, str]:

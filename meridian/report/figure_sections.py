@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from meridian.figures import distributions
 from meridian.figures.heads import MEASURES
 from meridian.figures.values import Figure
-from meridian.report import sources
+from meridian.report import number_links, sources
 from meridian.report.certificate_section import words
 from meridian.report.figure_numbers import NumberTable, numbers_of
+from meridian.report.number_links import Links
 from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 
@@ -19,11 +20,12 @@ Figures = Mapping[str, Figure]
 
 @dataclass(frozen=True)
 class FigureWithNumbers:
-    """A figure, and its numbers as a table."""
+    """A figure, and its numbers as a table. `links`: the sources of single cells of the table."""
 
     figure: Figure
     table: NumberTable
     sources: tuple[FieldSource, ...] = ()
+    links: Links = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -63,11 +65,14 @@ class Section:
 
 def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
     """Every section in order; one without figures says why."""
+    links = number_links.of(run, drawn)
     return [
         replace(
             section,
             figures=tuple(
-                FigureWithNumbers(figure, numbers_of(figure), tuple(sources.of_figure(run, figure)))
+                FigureWithNumbers(
+                    figure, numbers_of(figure), tuple(sources.of_figure(run, figure)), links.get(figure.name, {})
+                )
                 for figure in drawn.get(section.name, {}).values()
             ),
             missing=tuple(section.lacks(run, drawn.get(section.name, {}))),

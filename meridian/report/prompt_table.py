@@ -52,7 +52,7 @@ def of(run: RunFolder) -> PromptTable:
         for place, one in enumerate(battery["conditions"])
         if (one["subset"], one["method"]) == ("circuit", recipe)
     )
-    drawn = _drawn_again(run, data["prompt_id"])
+    drawn = drawn_again(run, data["prompt_id"])
     found = [drawn.get(one) for one in data["prompt_id"]]
     alone = np.asarray([battery["logit_diff"][place] for place in conditions], dtype=float)
     return PromptTable(
@@ -87,7 +87,7 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.{SIX}g}")
 
 
-def _drawn_again(run: RunFolder, wanted: Sequence[str]) -> Mapping[str, Example]:
+def drawn_again(run: RunFolder, wanted: Sequence[str]) -> Mapping[str, Example]:
     """{id: prompt} for the prompts that the task's own sampler reproduces from the stored seed.
 
     An id is a digest of both texts, so every prompt found is the one that was measured. Not found are prompts from a file, from a

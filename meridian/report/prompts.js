@@ -45,6 +45,8 @@ function promptRow(row) {
   const alone = conditions.length === 1 ? `data.logit_diff[${conditions[0]}][${row.place}]` : `data.logit_diff[*][${row.place}]`;
   const made = conditions.length === 1 ? "" : `mean over the conditions ${conditions.join(", ")}`;
   const cell = (label, ...content) => element("td", { "data-label": label, class: "number" }, content);
+  const whole = `D of the same prompt, data.clean_logit_diff[${row.place}] of ${baseline}`;
+  const derived = (value, how) => value === null ? "–" : sourced(number(value), battery, alone, [made, how].filter(Boolean).join("; "));
   const number = value => value === null ? "–" : value.toFixed(2);
   return element("tr", { "data-id": row.id },
     element("th", { scope: "row" }, element("bdi", {}, row.text ?? row.names),
@@ -53,7 +55,7 @@ function promptRow(row) {
     element("td", { "data-label": "template" }, element("bdi", {}, words(row.template))),
     cell("D", sourced(number(row.clean), baseline, `data.clean_logit_diff[${row.place}]`)),
     cell("circuit alone", sourced(number(row.circuit), battery, alone, made)),
-    cell("lost", number(row.lost)),
-    cell("kept", number(row.kept)),
+    cell("lost", derived(row.lost, `${whole} less this`)),
+    cell("kept", derived(row.kept, `this divided by ${whole}`)),
     element("td", { "data-label": "correct" }, row.correct ? "yes" : element("strong", {}, "no")));
 }

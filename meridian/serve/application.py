@@ -26,14 +26,15 @@ from meridian.figures import static
 from meridian.figures.values import Figure
 from meridian.report import folder_page, pages
 from meridian.serve.shelf import Shelf
-from meridian.serve.trial import EVERY, KINDS, TrialQuestion, Trials
+from meridian.serve.trial import DIRECTIONS, EVERY, KINDS, TrialQuestion, Trials
 from results_io import UserError
 
 HERE = Path(__file__).parent
 HOSTS = ["127.0.0.1", "localhost"]  # a request with another name comes from another site that points here
 STRICT = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'"
 INLINE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"  # a report has only inline scripts
-NUMBER = "{:.3f}".format
+DECIMALS = 8  # of a difference, beyond which there is only rounding
+LONG_NOTE = 200  # characters; a longer note is folded
 LOG = logging.getLogger("uvicorn.error")  # the server's own messages go there
 MOST_SENT = 1 << 20  # bytes of a question; more than its texts may have
 FAILED = (
@@ -60,6 +61,7 @@ class Pages:
             recipes=PRIMARY_RECIPES,
             kinds=KINDS,
             every=EVERY,
+            directions=DIRECTIONS,
         )
 
     def report(self, request: Request) -> Response:
@@ -89,6 +91,7 @@ class Pages:
             names=[request.query_params[side] for side in ("a", "b")],
             table=_html(found.table),
             changed=changed,
+            long_note=LONG_NOTE,
             drawn=_drawn(found.figures()),
         )
 
@@ -201,11 +204,16 @@ async def _refused(request: Request, error: Exception) -> Response:
     return JSONResponse({"refused": str(error)}, status_code=status)
 
 
+def _number(value: float) -> str:
+    """Three decimals, never -0.000; 0 for what differs from it only by rounding."""
+    return f"{round(value, 3) + 0.0:.3f}" if round(value, DECIMALS) else "0"
+
+
 def _html(frame: pd.DataFrame) -> str:
     """The frame as a table without inline styles, which the page's security policy forbids."""
     return (
         frame.rename_axis(index=None)
-        .to_html(float_format=NUMBER, border=0, na_rep="-")
+        .to_html(float_format=_number, border=0, na_rep="-")
         .replace(' style="text-align: right;"', "")
     )
 

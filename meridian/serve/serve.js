@@ -15,6 +15,11 @@ function tell(text, refused) {
   state.classList.toggle("refused", Boolean(refused));
 }
 
+// Never -0.000.
+function threeDecimals(value) {
+  return (Math.round(value * 1000) / 1000 + 0).toFixed(3);
+}
+
 function bar(value, largest) {
   const track = element("div", undefined, "track"), filled = element("i", undefined, value < 0 ? "minus" : "plus");
   const share = largest ? Math.abs(value) / largest * 50 : 0;
@@ -31,14 +36,14 @@ function show(answer) {
   for (const row of rows) {
     const line = element("tr"), name = element("th", row.label), drawn = element("td", undefined, "bar");
     name.scope = "row";
-    line.append(name, element("td", row.estimate === null ? "not reportable" : row.estimate.toFixed(3)), drawn);
+    line.append(name, element("td", row.estimate === null ? "not reportable" : threeDecimals(row.estimate)), drawn);
     if (row.estimate !== null) drawn.append(bar(row.estimate, largest));
     body.append(line);
   }
   table.append(body);
   place.replaceChildren(
     element("h3", answer.title),
-    element("p", `Intact: ${answer.clean.toFixed(3)} on this prompt, ${answer.corrupted.toFixed(3)} on “${answer.pair}”. Below: ${answer.unit}.`),
+    element("p", `Intact: ${threeDecimals(answer.clean)} on this prompt, ${threeDecimals(answer.corrupted)} on “${answer.pair}”. Below: ${answer.unit}.`),
     table,
     element("p", answer.caption, "soft"),
   );
@@ -58,12 +63,20 @@ function hear(event) {
   }
 }
 
+// Patching has a direction and no recipe; keep only needs heads to keep, and begins with the circuit.
+function fit() {
+  const { kind, recipe, direction, heads } = form.elements;
+  recipe.disabled = kind.value === "patch";
+  direction.disabled = !recipe.disabled;
+  if (kind.value === "keep" && heads.value.trim() === heads.defaultValue) heads.value = "circuit";
+}
+
 async function ask(event) {
   event.preventDefault();
   const button = form.querySelector("button"), done = document.getElementById("done");
   button.disabled = true;
   done.hidden = false;
-  done.value = 0;
+  done.removeAttribute("value");  // moves until forward passes are counted
   document.getElementById("answer").replaceChildren();
   tell("asking");
   try {
@@ -86,6 +99,8 @@ async function ask(event) {
 
 if (form) {
   form.addEventListener("submit", ask);
+  form.elements.kind.forEach((choice) => choice.addEventListener("change", fit));
+  fit();  // a browser restores what was chosen before
   form.elements.run.addEventListener("change", () => {
     const { prompt, answer, foil } = form.elements.run.selectedOptions[0].dataset;
     Object.entries({ prompt, answer, foil }).forEach(([name, text]) => { form.elements[name].value = text; });

@@ -11,7 +11,7 @@ from pathlib import Path
 import results_io
 from calibrations.tier_words import tier_text
 from meridian import ranges
-from meridian.report import judging_page
+from meridian.report import judging_page, prompt_table
 from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder
 from result_types import RATES
 from results_io import UserError
@@ -159,12 +159,19 @@ def is_inside(folder: Path, path: Path) -> bool:
 
 def _example(run: RunFolder) -> tuple[str, str, str]:
     """The first example prompt of 01 as one would type it, its answer and its foil; empty texts if none is stored."""
-    examples = run.require("01")["data"].get("examples") or ()
-    if not examples:
+    data = run.require("01")["data"]
+    if not data.get("examples"):
         return "", "", ""
-    example = examples[0]
+    example, identity = data["examples"][0], data["prompt_id"][0]
     tokens = [token for token in example["clean"] if token != example["bos"]]
+    answer, foil = ((example.get(name) or [""])[0].strip() for name in ("answers", "wrong"))
+    drawn = prompt_table.drawn_again(run, [identity]).get(identity)
+    if drawn is not None and _letters(drawn.clean) == _letters(*tokens):
+        return drawn.clean, answer, foil
     joint = "" if any(token[:1].isspace() for token in tokens) else " "
-    words = ((example.get(name) or [""])[0].strip() for name in ("answers", "wrong"))
-    answer, foil = words
     return joint.join(tokens).strip(), answer, foil
+
+
+def _letters(*texts: str) -> str:
+    """The texts without their white space, which tokenizers mark in ways of their own."""
+    return "".join("".join(texts).split())

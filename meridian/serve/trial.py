@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import meridian
 from calibrations.claimed_nodes import names
@@ -16,13 +17,18 @@ from meridian.run_folder import RunFolder
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.lab import Lab
+    from meridian.lab import Direction, Lab
 
 KINDS = ("ablate", "patch", "keep")
+DIRECTIONS: Mapping[Direction, str] = {  # of patching, and what goes where
+    "denoising": "clean into corrupted",
+    "noising": "corrupted into clean",
+}
 EVERY = "every head"
 PROMPTS = 8  # prompts that the lab draws; unused, because the typed prompt replaces them
-TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "corrupted")
+TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "direction", "corrupted")
 HALF = re.compile("[\ud800-\udfff]")
+LIBRARIES = "loading the libraries; the first question takes up to a minute, the next ones do not"
 LONGEST = 20_000  # characters of a text in a question
 
 Tell = Callable[[dict[str, Any]], None]
@@ -30,7 +36,10 @@ Tell = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class TrialQuestion:
-    """A question from the page. `heads`: names separated by commas, a role, "circuit" or "every head"."""
+    """A question from the page. `heads`: names separated by commas, a role, "circuit" or "every head".
+
+    `recipe` is not for patching, and `direction` is for patching alone.
+    """
 
     run: str
     kind: str
@@ -39,6 +48,7 @@ class TrialQuestion:
     foil: str
     heads: str = EVERY
     recipe: str = "zero"
+    direction: str = "denoising"
     corrupted: str = ""
 
     @classmethod
@@ -107,6 +117,8 @@ class Trials:
 
     def _lab(self, run: RunFolder, name: str, tell: Tell) -> Lab:
         if name not in self.labs:
+            tell({"doing": LIBRARIES})
+            importlib.import_module("transformer_lens.model_bridge")  # most of the time that the first question takes
             tell({"doing": f"loading {run.certificate['subject']['model']}"})
             self.labs[name] = _load(run)
         return self.labs[name]
@@ -125,7 +137,20 @@ def _load(run: RunFolder) -> Lab:
 def _asked(lab: Lab, question: TrialQuestion) -> Any:
     named = [name.strip() for name in question.heads.split(",") if name.strip()]
     every = named in ([], [EVERY])
+    named = [_role(lab, name) for name in named]
     if question.kind == "keep":
-        return lab.keep_only("circuit" if every else named, question.recipe)
+        if every:
+            raise UserError(
+                f"keep only takes heads together, and {EVERY} leaves none out; name some, a role, or circuit"
+            )
+        return lab.keep_only(named, question.recipe)
     asked: dict[str, Any] = {str(head): head for head in lab.model.heads} if every else {name: name for name in named}
-    return lab.patch(asked) if question.kind == "patch" else lab.ablate(asked, question.recipe)
+    if question.kind == "ablate":
+        return lab.ablate(asked, question.recipe)
+    return lab.patch(asked, cast("Direction", question.direction or "denoising"))
+
+
+def _role(lab: Lab, name: str) -> str:
+    """The name of a role that was typed as the report writes it, "answer promoter"; any other name as it is."""
+    role = name.replace(" ", "_")
+    return role if lab.study.circuit and role in lab.study.circuit.roles else name

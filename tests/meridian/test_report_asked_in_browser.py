@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -430,6 +431,9 @@ def test_the_prompt_on_which_the_circuit_fails_worst_comes_first(page, run) -> N
         float(cells[0][3]) / float(cells[0][2]), abs=0.01
     )  # the share that is kept
     assert [float(row[4]) for row in cells] == sorted((float(row[4]) for row in cells), reverse=True)
+    for column, how in (("lost", "D of the same prompt, data.clean_logit_diff["), ("kept", "this divided by D of")):
+        address = one(page, f"table.prompts td[data-label={column}] a.n").get_attribute("href")
+        assert "json=20_" in address and quote(how, safe="") in address
 
 
 def test_what_was_chosen_stays_where_it_is_when_the_panel_opens_and_closes(page) -> None:

@@ -22,7 +22,17 @@ from meridian import certificate_lines, figures, report, worst_recipe
 from meridian.figures import colours
 from meridian.figures.names import in_sentence
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
-from meridian.report import certificate_section, disagreement, explored, first_screen, head_facts, prompt_table, sources
+from meridian.report import (
+    certificate_section,
+    disagreement,
+    explored,
+    first_screen,
+    head_facts,
+    number_links,
+    prompt_table,
+    sources,
+)
+from meridian.report.figure_numbers import numbers_of
 from meridian.report.sources import FieldSource
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import RULES, judged
@@ -89,13 +99,17 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
             assert any(whole.search(said) for said in _sentences(value)), (source, shown)
             in_words += 1
         elif isinstance(value, float | int) and not isinstance(value, bool):
-            assert shown.startswith(number(value)) or shown.split()[-1] == number(value) or number(value) in shown, (
-                source
-            )
+            assert (
+                shown == three_digits(value)
+                or shown.startswith(number(value))
+                or shown.split()[-1] == number(value)
+                or number(value) in shown
+            ), source
             checked += 1
         elif "*" in source.field:
-            rows = run.evidence.rows
-            assert shown == number(float(np.asarray(value, float)[rows].mean())), source
+            rows = slice(None) if source.made == number_links.OVER_STORED else run.evidence.rows
+            mean = float(np.asarray(value, float)[rows].mean())
+            assert shown in (number(mean), three_digits(mean)), source
             checked += 1
     assert checked > 200  # estimates, published values, losses, shares, recipes, probabilities, effects
     assert in_words > 60
@@ -104,6 +118,21 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
     estimates = [MetricRow.read(record) for record in (*stored, *run.certificate["preconditions"])]
     own = [one for one in estimates if one.estimate is not None and worst_recipe.of(run, one) is None]
     assert sum(field.endswith(".estimate") for field in fields) == len(own)
+
+
+def test_numbers_below_figures_of_heads_edges_and_groups_are_links(run, written) -> None:
+    """Each of them; an interval is not part of its link."""
+    tables = dict(re.findall(r'aria-label="Numbers of ([^"]*)">(.*?)</table>', written, re.DOTALL))
+    drawn = figures.by_section(run)
+    linked = number_links.of(run, drawn)
+    named = [figure for group in drawn.values() for name, figure in group.items() if name in linked]
+    assert {"circuit", "completeness_groups", "outside_groups"} < set(linked) and len(linked) == 3 + len(drawn["heads"])
+    for figure in named:
+        rows = numbers_of(figure).rows
+        there = [at for at in linked[figure.name] if any(map(str.isdigit, rows[at[0]][at[1]]))]
+        found = list(links(tables[html.escape(figure.title)]))
+        assert len(found) == len(there) > 0, figure.name
+        assert all("[" not in shown for _, shown in found)
 
 
 def _sentences(value: Any) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pandas as pd
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
@@ -22,8 +24,9 @@ from starlette.testclient import TestClient
 import meridian
 import results_io
 from calibrations.tier_words import tier_text
-from meridian import report
+from meridian import report, run_comparison
 from meridian.commands import serve
+from meridian.report import prompt_table
 from meridian.run_folder import RunFolder
 from meridian.serve import application, trial
 from meridian.serve.shelf import Shelf
@@ -71,6 +74,36 @@ def test_the_first_page_lists_the_runs_that_can_be_read_and_the_sites(client, sh
     assert tier_text(RunFolder.open(shelf / "pocket" / "ioi").certificate) in page.text
     assert 'href="drift/demo/index.html"' in page.text
     assert "broken" not in page.text
+
+
+def test_the_prompt_stands_in_the_form_as_the_report_writes_it(shelf, tmp_path) -> None:
+    """Where the task gives it again; else, and where its tokens are others, it is made of its tokens."""
+    run = RunFolder.open(shelf / "pocket" / "ioi")
+    data = run.require("01")["data"]
+    (text,) = prompt_table.drawn_again(run, data["prompt_id"][:1]).values()
+    assert Shelf(shelf).runs()[0].prompt == text.clean and " ," not in text.clean
+    shutil.copytree(run.path, tmp_path / "run")
+    path = results_io.find(tmp_path / "run", "01")
+    document = results_io.read(path)
+    document["data"]["examples"][0]["clean"] = [data["examples"][0]["bos"], "other", "words", ","]
+    results_io.write(path, document)
+    assert Shelf(tmp_path).runs()[0].prompt == "other words ,"
+
+
+def test_differences_by_rounding_alone_are_0() -> None:
+    frame = pd.DataFrame({"difference": [-1e-15, -0.0004, 0.12345]})
+    assert re.findall("<td>(.*?)</td>", application._html(frame)) == ["0", "0.000", "0.123"]
+
+
+def test_a_long_note_of_a_comparison_is_folded(client, shelf, monkeypatch) -> None:
+    """The names of 25 changed settings, for example."""
+    notes = ["Short.", f"Settings differ in {', '.join(f'C{place}' for place in range(99))}."]
+    monkeypatch.setattr(run_comparison.RunComparison, "notes", lambda self: iter(notes))
+    monkeypatch.setattr(application, "_drawn", lambda figures: [])
+    shown = client.get(f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/again").text
+    assert '<p class="note">Short.</p>' in shown
+    assert re.search(r'<details class="note"><summary>Settings differ in C0, .{,80}\.\.\.</summary><p>', shown)
+    assert f"<p>{notes[1]}</p></details>" in shown
 
 
 @pytest.mark.slow
@@ -212,8 +245,8 @@ def test_an_answer_is_that_of_the_lab_and_its_progress_is_told(client, shelf) ->
     asked = question(shelf, corrupted="")
     lab = meridian.explore("ioi", "pocket", prompts=8)
     one = lab.prompt(asked["prompt"], asked["answer"], asked["foil"])
-    first, *progress, last = told(client, asked)
-    assert first == {"doing": "loading pocket"}
+    libraries, loading, *progress, last = told(client, asked)
+    assert [libraries, loading] == [{"doing": trial.LIBRARIES}, {"doing": "loading pocket"}]
     assert progress[-1]["done"] == progress[-1]["total"] > 0
     (row,) = last["answer"]["rows"]
     assert row["label"] == "L2H1" and row["estimate"] == pytest.approx(one.ablate("L2H1", "zero").estimate, abs=1e-4)
@@ -221,8 +254,17 @@ def test_an_answer_is_that_of_the_lab_and_its_progress_is_told(client, shelf) ->
     assert last["answer"]["clean"] == pytest.approx(one.logit_difference().table["estimate"].iloc[0], abs=1e-4)
     every = told(client, question(shelf, heads=trial.EVERY, kind="patch"))
     assert "doing" not in every[0] and len(every[-1]["answer"]["rows"]) == 32  # the model was loaded before
-    kept = told(client, question(shelf, kind="keep", heads=trial.EVERY))[-1]["answer"]["rows"]
+    kept = told(client, question(shelf, kind="keep", heads="circuit"))[-1]["answer"]["rows"]
     assert kept[0]["estimate"] == pytest.approx(one.keep_only("circuit", "zero").estimate, abs=1e-4)
+    said = told(client, question(shelf, kind="keep", heads=trial.EVERY))[-1]["refused"]
+    assert said == "keep only takes heads together, and every head leaves none out; name some, a role, or circuit"
+    for direction in trial.DIRECTIONS:
+        (patched,) = told(client, question(shelf, kind="patch", direction=direction))[-1]["answer"]["rows"]
+        assert patched["estimate"] == pytest.approx(one.patch("L2H1", direction).estimate, abs=1e-4)
+    assert "direction=up is unknown" in told(client, question(shelf, kind="patch", direction="up"))[-1]["refused"]
+    role = next(role for role in one.circuit.roles if "_" in role)
+    shown = [told(client, question(shelf, heads=name))[-1]["answer"]["rows"] for name in (role, role.replace("_", " "))]
+    assert shown[0] == shown[1]
     refused = told(client, question(shelf, heads="L9H9"))[-1]["refused"]
     assert refused.startswith("L9H9 is outside model pocket") and "\n" not in refused
 
@@ -286,11 +328,12 @@ def test_the_command_itself_answers_a_question(shelf, tmp_path) -> None:
         address = served.stdout.readline().partition(" shows ")[0]
         asked = urllib.request.Request(f"{address}ask", json.dumps(question(shelf)).encode(), method="POST")
         with urllib.request.urlopen(asked, timeout=300) as answer:
-            first, *progress, last = [json.loads(line) for line in answer]
+            libraries, loading, *progress, last = [json.loads(line) for line in answer]
     finally:
         served.send_signal(signal.SIGINT)
         served.wait(60)
-    assert first == {"doing": "loading pocket"} and progress[-1]["done"] == progress[-1]["total"] > 0
+    assert [libraries, loading] == [{"doing": trial.LIBRARIES}, {"doing": "loading pocket"}]
+    assert progress[-1]["done"] == progress[-1]["total"] > 0
     (row,) = last["answer"]["rows"]
     assert row["label"] == "L2H1" and abs(row["estimate"]) > 1e-3
     assert "Traceback" not in (tmp_path / "errors").read_text()
@@ -356,6 +399,19 @@ def test_a_prompt_is_asked_about_in_a_browser_and_nothing_goes_outside(browser, 
     assert longest > 20
     assert asked_outside(browser) == []
     assert [one["message"] for one in browser.get_log("browser") if one["level"] in ("SEVERE", "WARNING")] == []
+
+
+@in_chromium
+def test_the_form_offers_what_its_question_has(browser, address) -> None:
+    """Patching has a direction and no recipe, and to keep every head asks nothing."""
+    opened(browser, address, DESKTOP)
+    enabled = "return ['recipe', 'direction'].map(name => !document.getElementById('ask').elements[name].disabled)"
+    heads = browser.find_element("name", "heads")
+    for kind, expected in (("patch", [False, True]), ("ablate", [True, False]), ("keep", [True, False])):
+        assert heads.get_attribute("value") == trial.EVERY
+        browser.find_element("css selector", f"[name=kind][value={kind}]").click()
+        assert browser.execute_script(enabled) == expected, kind
+    assert heads.get_attribute("value") == "circuit"
 
 
 @in_chromium
