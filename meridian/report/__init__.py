@@ -58,6 +58,9 @@ COMMAND = re.compile(  # words and settings, up to the last setting or, without 
 NUMBER = re.compile(  # but no number that is part of a name, a path or a version: meta/llama-3, 2.5.1
     r"(?<![\w.])(?<![^\W\d][-/])([-−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?)(?!\w|\.\d|/[^\W\d])"
 )
+NUMBER_IN_CELL = re.compile(  # a token may stand before it, its interval after it
+    r"(.* )??([^\s\[\]]*\d[^\s\[\]]*)( \[[^\[\]]*\])?", re.DOTALL
+)
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 
 
@@ -202,11 +205,12 @@ def with_sources(text: str, source: FieldSource | None, known: frozenset[str]) -
 
 
 def linked(cell: str, source: FieldSource | None, known: frozenset[str]) -> Markup:
-    """A cell of a table below a figure, escaped: its number, without the interval behind it, is a link if it has a source."""
-    value, space, interval = cell.partition(" [")
-    if source is None or not any(map(str.isdigit, value)):
+    """A cell of a table below a figure, escaped. Its number alone is a link if it has a source."""
+    found = NUMBER_IN_CELL.fullmatch(cell)
+    if source is None or found is None:
         return with_heads(cell, known)
-    return Markup('<a class="n" href="{}">{}</a>{}').format(source.address, value, space + interval)
+    before, number, interval = found.groups(default="")
+    return Markup('{}<a class="n" href="{}">{}</a>{}').format(before, source.address, number, interval)
 
 
 def parted(text: str, told: tuple[str, FieldSource] | None) -> tuple[str, str, str]:

@@ -21,7 +21,7 @@ from calibrations.worst_groups import WorstGroups
 from meridian import certificate_lines, figures, report, worst_recipe
 from meridian.figures import colours
 from meridian.figures.names import in_sentence
-from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
+from meridian.figures.values import CircuitGraph, Forest, GraphEdge, GraphNode, HeatMap
 from meridian.report import (
     certificate_section,
     disagreement,
@@ -120,19 +120,58 @@ def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -
     assert sum(field.endswith(".estimate") for field in fields) == len(own)
 
 
-def test_numbers_below_figures_of_heads_edges_and_groups_are_links(run, written) -> None:
-    """Each of them; an interval is not part of its link."""
+def test_numbers_below_figures_are_links(run, written) -> None:
+    """Each estimate; not numbers that are drawn again, or of attention on one prompt. An interval is not part of its link."""
     tables = dict(re.findall(r'aria-label="Numbers of ([^"]*)">(.*?)</table>', written, re.DOTALL))
     drawn = figures.by_section(run)
     linked = number_links.of(run, drawn)
-    named = [figure for group in drawn.values() for name, figure in group.items() if name in linked]
-    assert {"circuit", "completeness_groups", "outside_groups"} < set(linked) and len(linked) == 3 + len(drawn["heads"])
+    without = {"distributions", "patterns"}
+    named = [figure for section, group in drawn.items() if section not in without for figure in group.values()]
+    kinds = {figure.name.rstrip("_0123456789") for figure in named}
+    assert {"circuit", "completeness_groups", "outside_groups", "outside_effects", "forest_calibrations"} < kinds
+    assert {"forest_recipes", "forest_templates", "lens_probability", "lens_logit_diff_by_position"} < kinds
+    assert {"lens_example", "trace_residual", "sites_mlp", "heads_02_denoising"} < kinds
     for figure in named:
         rows = numbers_of(figure).rows
         there = [at for at in linked[figure.name] if any(map(str.isdigit, rows[at[0]][at[1]]))]
+        asked = [(row, column) for row, cells in enumerate(rows) for column in _of_estimates(figure, cells)]
+        assert sorted(there) == asked != [], figure.name
         found = list(links(tables[html.escape(figure.title)]))
-        assert len(found) == len(there) > 0, figure.name
+        assert len(found) == len(there), figure.name
         assert all("[" not in shown for _, shown in found)
+        if isinstance(figure, HeatMap):
+            for (row, column), (source, _) in zip(there, found, strict=True):
+                value = resolved(run, source)
+                if "*" in source.field:
+                    value = float(np.asarray(value, float)[run.evidence.rows].mean())
+                assert value == pytest.approx(figure.values[row][column - 1], rel=1e-6, abs=1e-9), source
+    assert not any(linked.get(name) for section in without for name in drawn[section])
+
+
+def test_only_the_number_of_a_cell_is_a_link() -> None:
+    source = FieldSource("04_logit_lens.json", "data.x[0]")
+    for cell, linked in (
+        ("0.98", "0.98"),
+        ("-0.12 [-0.2, -0.04]", "-0.12"),
+        (" Mary 0.98", "0.98"),
+        ("3 1", "1"),
+        (" [ 0.5", "0.5"),
+        ("a [1, 2] 0.5 [0.4, 0.6]", "0.5"),
+        ("1.2e-05", "1.2e-05"),
+        ("–", None),
+    ):
+        shown = str(report.linked(cell, source, frozenset()))
+        assert html.unescape(re.sub("<[^>]*>", "", shown)) == cell
+        assert re.findall(r'<a class="n"[^>]*>([^<]*)</a>', shown) == ([] if linked is None else [linked]), cell
+
+
+def _of_estimates(figure: Any, cells: tuple[str, ...]) -> list[int]:
+    """The columns of a row that hold estimates."""
+    if isinstance(figure, Forest):
+        return [2]
+    if isinstance(figure, CircuitGraph):
+        return [4] if cells[0] == "edge" or re.fullmatch(r"L\d+H\d+", cells[1]) else []
+    return [column for column, cell in enumerate(cells) if column and any(map(str.isdigit, cell))]
 
 
 def _sentences(value: Any) -> list[str]:
