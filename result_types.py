@@ -2252,7 +2252,10 @@ class ShadowRecord(StoredEstimate):
 
 
 class ShadowCounts(TypedDict):
-    """Of the last pass: requests, of which may be used, are in the sample, were asked, failed, were left; then of all passes."""
+    """Of the last pass: requests, of which may be used, are in the sample, were asked, failed, were left; then of all passes.
+
+    `unanswered`: every call of the request failed; results of earlier versions do not have it.
+    """
 
     requests: int
     opted_in: int
@@ -2261,6 +2264,7 @@ class ShadowCounts(TypedDict):
     failed: int
     over_budget: int
     recorded: int
+    unanswered: NotRequired[int]
     judged: int
     failing: int
 

@@ -181,10 +181,13 @@ def _finish(
     context.reporter.say(f"Results {path}")
     if not opened.stream.sampled:
         return NOT_ENOUGH
-    if not worse and done.failed > settings["most_failed"] * done.asked:
+    unanswered, most = len(stream.unanswered), settings["most_failed"]
+    of_pass = done.failed > most * done.asked
+    if not worse and (of_pass or unanswered > most * (len(stream.sampled) + unanswered)):
+        what = "calls failed" if of_pass else f"requests on record have no answer ({unanswered}, every call failed)"
         context.reporter.say(
-            f"More than {settings['most_failed']:.0%} of the calls failed (shadow.most_failed), so the answers are not a random "
-            "sample of the traffic: no alarm shows nothing"
+            f"More than {most:.0%} of the {what} (shadow.most_failed), so the answers are not a random sample of the traffic: no "
+            "alarm shows nothing"
         )
         return NOT_ENOUGH
     return ALARM if worse else QUIET

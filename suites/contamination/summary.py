@@ -47,11 +47,10 @@ def show_searched(found: Sequence[Searched], console: Console, chosen: str = "")
             say(console, f"{one.suite.id} {item.item}: {where}, after {place.offset} tokens: {item.gram}")
         if len(flagged) > SHOWN:
             runs = len({item.gram for item in flagged})
-            of = f"{runs} different runs of words" if runs < len(flagged) else "runs of words of their own"
-            say(
-                console,
-                f"{one.suite.id}: {len(flagged) - SHOWN} more in result 191; the {len(flagged)} items share {of}",
-            )
+            have = "each have a run of words of their own"
+            if runs < len(flagged):
+                have = "share one run of words" if runs == 1 else f"share {runs} different runs of words"
+            say(console, f"{one.suite.id}: {len(flagged) - SHOWN} more in result 191; the {len(flagged)} items {have}")
         if one.scored is None and one.overlap.flagged.value:
             say(console, f"{one.suite.id}: {NO_RUN}{chosen}")
     limit = passages.threshold()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,})[^\n`]*\n", re.MULTILINE)
+OPENING = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[^\n`]*\n", re.MULTILINE)
+BLANK_LINES = re.compile(r"\A(?:[ \t\f]*\r?\n)+")
 # what hides a line of Python from the rules below: comments, texts, a line that goes on after a backslash
 HIDING = r"""
     \#[^\n]*
@@ -21,14 +22,15 @@ def of_output(prompt: str, text: str, entry: str) -> str:
     """The program of an output: the last fenced block that defines `entry`, else the output if it does, else prompt + output.
 
     The last case is for a base model, which continues the function header. What it writes after the function is left out. An
-    output that begins with an indented line is such a continuation, even if it defines `entry` again further down.
+    output whose first line that is not blank is indented is such a continuation, even if it defines `entry` again further down.
     """
     defines = re.compile(rf"^(?:async )?def {re.escape(entry)}\b|^{re.escape(entry)}\s*=(?!=)", re.MULTILINE)
     blocks = _fenced(text)
     for block in reversed(blocks):
         if defines.search(block):
             return block
-    if text.lstrip("\r\n")[:1] in (" ", "\t") and not OPENING.match(text.lstrip("\r\n")):
+    first = BLANK_LINES.sub("", text)
+    if first[:1] in (" ", "\t") and not OPENING.match(first):
         return _continued(prompt, text)
     if defines.search(text):
         return text
@@ -43,7 +45,7 @@ def _fenced(text: str) -> list[str]:
     blocks, place = [], 0
     while opening := OPENING.search(text, place):
         indent, fence = re.escape(opening["indent"]), opening["fence"]
-        ends = rf"(?P<end>^{indent}{fence}`*[ \t\r]*$)"
+        ends = rf"(?P<end>^{indent}{fence}{fence[0]}*[ \t\r]*$)"
         pieces = re.compile(rf"{ends} | {HIDING}", re.DOTALL | re.VERBOSE | re.MULTILINE)
         closing = next((piece for piece in pieces.finditer(text, opening.end()) if piece["end"] is not None), None)
         closing = closing or re.compile(rf"^[ \t]*{fence}", re.MULTILINE).search(text, opening.end())

@@ -23,6 +23,7 @@ AGAIN = "grade the run again: python run.py judge do=grade"
 STALE = f"the grades are of other answers than the run now has; {AGAIN}"
 UNREADABLE = "more pairs than judge.most_invalid could not be read"
 UNGRADED = "more of the baseline's answers than judge.most_invalid have no grade that can be read"
+UNRECORDED = f"grades are not on the judge's record below results/judging, where its passport is; {AGAIN}, with the same results="
 OWN = "the judge graded its own answers (judge.self=true)"
 Lines = Sequence[Mapping[str, Any]]  # of judged.jsonl
 Run = Finished | None  # None: the folder has no finished run of the suite
@@ -93,6 +94,9 @@ def _doubt(
     own = any(same_model(one["model"], run.identity) for one in identities for run in runs if run and one.get("model"))
     if own or any(line.get("own") for lines in sides for line in lines):
         return OWN
+    both = [(line, run) for lines, run in zip(sides, runs, strict=True) for line in lines]
+    if any(line["label"] is not None and not _said(known, line, run) for line, run in both):
+        return UNRECORDED
     return UNGRADED if _unreadable(sides[0], runs[0]) else None  # the candidate's count as losses
 
 
@@ -102,13 +106,19 @@ def _require_as_on_record(suite: str, lines: Lines, run: Run, known: OnRecord, r
     passes = known.passes if shipped is None else shipped.passes
     for line in lines:
         item, label = line["item_id"], line["label"]
-        said = known.verdicts.get((item, results_io.sha256(run.texts[item]))) if run and item in run.texts else None
-        if said is not None and label not in said:
+        said = _said(known, line, run)
+        if said and label not in said:
             raise UserError(
                 f"the grade of {item} of {suite} is {label}, and the judge's record says otherwise; {AGAIN}"
             )
         if passes is not None and line["passed"] != (None if label is None else label in passes):
             raise UserError(f"the grade of {item} of {suite} passes against its rubric; {AGAIN}")
+
+
+def _said(known: OnRecord, line: Mapping[str, Any], run: Run | None) -> set[str | None]:
+    """The judge's verdicts on record about the answer of this grade; empty if it has none, or the run has no such answer."""
+    item = line["item_id"]
+    return known.verdicts.get((item, results_io.sha256(run.texts[item])), set()) if run and item in run.texts else set()
 
 
 def _unreadable(lines: Lines, run: Run) -> bool:

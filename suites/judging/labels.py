@@ -57,7 +57,7 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
     """Labels from JSON lines {"item", "human", "rater"}, with "question", "a" and "b" if the texts do not come from runs.
 
     UserError for a missing file, a line of another form, a label outside the scale, an item that a rater labelled twice or that
-    has two different texts or clusters, and two items with the same texts, which are one piece of evidence.
+    has two different texts or clusters, and two items with the same texts in no common cluster: they are one piece of evidence.
     """
     if path.is_dir():
         raise UserError(f"labels={path} is a folder; give a file of JSON lines with item, human and rater")
@@ -94,7 +94,8 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
                     f"{where}: {data['item']} has other texts than before; give every pair an item of its own"
                 )
             first = items.setdefault(_said(pair), data["item"])
-            if first != data["item"]:
+            together = "cluster" in data and clusters.get(first) == data["cluster"]  # a cluster counts once
+            if first != data["item"] and not together:
                 raise UserError(
                     f"{where}: {data['item']} has the question and the answers of {first}; label every pair once, as one item"
                 )
@@ -106,11 +107,13 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
 def template(pairs: Sequence[AnswerPair], n: int, seed: int) -> str:
     """JSON lines of `n` random pairs with an empty label for people to fill in. Each pair has a random order.
 
-    UserError for more pairs than there are.
+    Of pairs with the same question and answers, white space aside, one may be drawn. UserError for more pairs than there are.
     """
+    pairs = list({_said(pair): pair for pair in reversed(pairs)}.values())[::-1]
     if n > len(pairs):
         raise UserError(
-            f"judge.sample={n} is more than the {len(pairs)} pairs of the two runs; ask for fewer, or run a larger suite"
+            f"judge.sample={n} is more than the {len(pairs)} pairs of the two runs that differ; ask for fewer, or run a larger "
+            "suite"
         )
     rng = np.random.default_rng(seed)
     lines = []

@@ -66,8 +66,8 @@ def follow(
 ) -> Pass:
     """Ask the candidate the sampled requests that are not recorded yet, within the budget.
 
-    The candidate reads the original requests; everything else sees redacted texts. A failed call is not recorded and is asked
-    again next time.
+    The candidate reads the original requests; everything else sees redacted texts. Of a failed call only the request's name is
+    recorded, and it is asked again next time.
     """
     willing = [one for one in traffic if one.opted_in(settings["opt_in"])]
     drawn = [one for one in willing if sampling.taken(key, one.id, settings["rate"])]
@@ -82,10 +82,12 @@ def follow(
         requests = [Request(one.prompt, one.system, settings["max_tokens"], earlier=one.earlier) for one in chunk]
         said = candidate.generate(requests, bar.advance)
         both = [(one, output) for one, output in zip(chunk, said, strict=True) if output.error is None]
-        failed += len(chunk) - len(both)
+        lost = [sampling.name(key, one.id) for one, output in zip(chunk, said, strict=True) if output.error is not None]
+        failed += len(lost)
         why = why or next((output.error for output in said if output.error is not None), None)
         made = [_made(one, output, key, redactor, settings, now) for one, output in both]
         record.add([line for line, _ in made], [texts for _, texts in made])
+        record.failed(lost)
     return Pass(len(traffic), len(willing), len(drawn), len(asked), failed, len(missing) - len(asked), why)
 
 

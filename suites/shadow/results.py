@@ -21,9 +21,7 @@ NUMBER, ID, KIND, FAMILY = "189", "shadow", "shadow", "W"
 HALF = 0.5  # expected share, among requests on which the two models differ, if neither is worse
 TEST = "e-process, beta(1, 1) mixture; e-BH over all metrics"
 WINS = "wins"
-MOST = (
-    2 * len(detectors.DETECTORS) + 1
-)  # metrics that there can be; e-BH is over them all, so that one may join at any time
+MOST = 2 * len(detectors.DETECTORS) + 1  # metrics that there can be; e-BH is over all, so that one may join at any time
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,7 @@ def write(
         "n": {
             **pass_.counts,
             "recorded": len(stream.sampled),
+            "unanswered": len(stream.unanswered),
             "judged": len(stream.verdicts),
             "failing": len(failing),
         },

@@ -3,6 +3,7 @@
 started    the candidate's identity, rate, a hash of the sampling key; once
 planned    alpha, and the expected rates that are new: they count requests after this line
 judge      the judge and its rubric; once
+failed     the requests of which the candidate's call failed, by name; they are asked again
 sampled    one request: its name, day, hashes of the redacted texts, what was detected in both answers, how much was redacted
 verdict    the judge's verdicts on both answers, in both orders
 expired    how many texts were deleted, and up to which day
@@ -33,7 +34,7 @@ from suites.log.line_form import MAYBE_TEXT, NUMBER, Form
 
 NAME, TEXTS = "shadow.jsonl", "texts.jsonl"
 STARTED, PLANNED, JUDGE, SAMPLED = "started", "planned", "judge", "sampled"
-VERDICT, ALARM, EXPIRED = "verdict", "alarm", "expired"
+FAILED, VERDICT, ALARM, EXPIRED = "failed", "verdict", "alarm", "expired"
 ANOTHER = "or begin another record with shadow.name=NAME"
 RESTORE = "restore it from a copy, or move it away: what is on the record stays there without its texts"
 TEXT: Form = {
@@ -44,6 +45,7 @@ FORMS: Mapping[str, Form] = {  # of what is read of a line
     STARTED: {"candidate": dict, "rate": NUMBER, "key": str},
     PLANNED: {"alpha": NUMBER, "expected": [{"detector": str, "rate": NUMBER}]},
     JUDGE: {"judge": str, "rubric": str},
+    FAILED: {"requests": [str]},
     SAMPLED: {"request": str, "day": str, "part": int, "live": dict, "candidate": dict},
     VERDICT: {"request": str, "judge": str, "original": MAYBE_TEXT, "swapped": MAYBE_TEXT},
     ALARM: {"metric": str, "side": str, "n": int, "worse": bool},
@@ -64,7 +66,7 @@ class TrafficStream:
     """The content of a record, in its order. `texts`: those still stored, by the request's name.
 
     `judge`: whose verdicts these are; `rubric`: None if an older version made them. `doubt`: why they decide nothing now, which
-    depends on the judge's passport and is not on the record.
+    depends on the judge's passport and is not on the record. `failed`: requests of which a call failed, answered later or not.
     """
 
     started: Mapping[str, Any] | None = None
@@ -74,8 +76,14 @@ class TrafficStream:
     rubric: str | None = None
     doubt: str | None = None
     sampled: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     texts: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def unanswered(self) -> set[str]:
+        """The requests of which every call failed."""
+        return self.failed - self.sampled.keys()
 
     def take(self, line: Mapping[str, Any]) -> None:
         """Add the next line. The first one about a request counts, so everything keeps the record's order.
@@ -89,6 +97,8 @@ class TrafficStream:
             self.alpha = line["alpha"] if self.alpha is None else self.alpha
             for one in line["expected"]:
                 self.expected.setdefault(one["detector"], ExpectedRate(one["rate"], line["seq"]))
+        elif kind == FAILED:
+            self.failed.update(line["requests"])
         elif kind == SAMPLED:
             self.sampled.setdefault(line["request"], line)
         elif kind in (JUDGE, VERDICT):
@@ -191,6 +201,11 @@ class TrafficRecord:
         self.stream.texts |= {one["request"]: dict(one) for one in texts}
         self._write_texts()
         self._append([_line(SAMPLED, **one) for one in lines])
+
+    def failed(self, requests: Sequence[str]) -> None:
+        """Append the names of requests of which the call failed."""
+        if requests:
+            self._append([_line(FAILED, requests=list(requests))])
 
     def judged(self, verdicts: Sequence[Mapping[str, Any]]) -> None:
         """Append a judge's verdicts."""

@@ -69,6 +69,27 @@ def test_calls_that_fail_are_named_and_too_many_of_them_leave_no_random_sample(t
     assert ("More than 5% of the calls failed (shadow.most_failed)" in done.output) == (code == 3)
 
 
+@pytest.mark.parametrize(("lost", "code"), [(3, 0), (4, 3)])
+def test_requests_whose_calls_failed_are_missed_in_later_passes_too(traffic, tmp_path, lost, code):
+    """Nothing is asked again, or the log was rotated: of 60 requests on record at most 3 may lack an answer."""
+    settings, script = traffic
+    path = tmp_path / "traffic.jsonl"
+    lines = path.read_text().splitlines()
+    first = list(script)[:lost]
+    for prompt in first:
+        del script[prompt]
+    assert command(*settings).code == code
+    path.write_text("\n".join(line for line in lines if json.loads(line)["prompt"] not in first) + "\n")
+    done = command(*settings)
+    assert done.code == code and "0 asked now, 0 failed" in done.output
+    said = f"More than 5% of the requests on record have no answer ({lost}, every call failed) (shadow.most_failed)"
+    assert (said in " ".join(done.output.split())) == (code == 3)
+    assert results_io.read(tmp_path / "results" / "shadow" / "live" / "189_shadow.json")["n"]["unanswered"] == lost
+    script.update(dict.fromkeys(first, "It is here."))
+    path.write_text("\n".join(lines) + "\n")
+    assert command(*settings).code == 0
+
+
 def test_without_a_judge_the_verdicts_on_the_record_decide_as_long_as_its_passport_does(traffic, tmp_path, monkeypatch):
     settings, _ = traffic
     assert command(*settings, "shadow.budget=12").code == 0

@@ -504,6 +504,22 @@ def test_a_line_in_column_0_inside_a_text_or_brackets_and_a_comment_end_no_conti
     assert names["f"](1, 2) == 3
 
 
+@pytest.mark.parametrize("before", [" \n", " \n\n", "\n\t\n", "  \r\n\r\n"])
+def test_blank_lines_before_an_output_do_not_make_it_a_continuation(before):
+    """Chat models write them; a first line of code that is indented does."""
+    whole, body = f"{before}def f(a, b):\n    return a + b\n", f"{before}    return a + b\n"
+    assert program.of_output("Write f(a, b).", whole, "f") == whole
+    assert program.of_output(HEAD, f"{body}\nf = None\n", "f") == f"{HEAD}{body}\n"
+    fenced = f"{before}  ```\n  def f(a, b): return 1\n  ```\n"
+    assert program.of_output(HEAD, fenced, "f") == "def f(a, b): return 1\n"
+
+
+@pytest.mark.parametrize("fence", ["~~~", "~~~~"])
+def test_a_block_between_tildes_is_a_fenced_block(fence):
+    text = f"So:\n{fence}python\ndef f(a, b):\n    return '```'\n{fence}\nThen f(1, 2).\n"
+    assert program.of_output(HEAD, text, "f") == "def f(a, b):\n    return '```'\n"
+
+
 def test_a_text_that_the_prompt_opened_is_closed_by_the_continuation():
     assert program.of_output('def f(a):\n    """Return\n', 'a.\n"""\n    return a\nprint(1)\n', "f") == (
         'def f(a):\n    """Return\na.\n"""\n    return a\n'

@@ -245,6 +245,24 @@ def test_a_grade_that_was_sealed_anew_is_compared_with_the_judges_record(graded,
         graded.verdict(gate.GRADED)
 
 
+@pytest.mark.parametrize("readable", [True, False])
+def test_grades_that_the_judge_never_gave_decide_nothing(made, readable):
+    """A lenient judge's grades under the name of a deployed one, whose record knows other answers; sealed anew."""
+    made.run("a", ("good", 180), ("bad", 20))
+    made.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        made.graded(name, model="lenient")
+    made.run("c", ("good and more", 200))
+    made.graded("c")
+    made.deploy("correctness")
+    claimed = {"judge": opened("correctness").fingerprint, **({} if readable else {"label": None, "passed": None})}
+    for name in "ab":
+        rewritten(made.folder / name, lambda lines: [{**line, **claimed} for line in lines])
+    found = made.verdict(gate.GRADED)
+    said = for_gate.UNRECORDED if readable else for_gate.UNGRADED
+    assert (found.verdict, found.metrics[0].reasons) == ("inconclusive", (said,))
+
+
 def test_grades_of_the_baseline_that_were_taken_out_are_no_grades(graded):
     """Without the 40 items that the candidate lost, both pass 140 of 160: the other 40 of 200 answers have no grade."""
     good = [{line["item_id"] for line in grades.read(graded.folder / name) if line["passed"]} for name in "ab"]

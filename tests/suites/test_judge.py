@@ -546,6 +546,11 @@ def test_two_items_with_the_same_texts_are_refused(tmp_path):
             UserError, match=r"line 3 of .*: i2 has the question and the answers of i0; label every pair once"
         ):
             labels.read(path, ("A", "B"))
+        labelled_lines(path, [(PAIR, "A"), (copied, "B")], cluster=lambda k: f"c{k}")
+        with pytest.raises(UserError, match=r"line 2 of .*: i1 has the question and the answers of i0"):
+            labels.read(path, ("A", "B"))
+        labelled_lines(path, [(PAIR, "A"), (copied, "B")], cluster=lambda k: "c")  # which counts once
+        assert labels.read(path, ("A", "B")).clusters == {"i0": "c", "i1": "c"}
     path.write_text(
         '{"item": "1", "human": "A", "rater": "x", "cluster": "c"}\n'
         '{"item": "1", "human": "A", "rater": "y", "cluster": "d"}\n'
@@ -588,6 +593,9 @@ def test_pairs_to_label_are_drawn_at_random_and_shown_in_a_random_order():
     assert all({line["a"][1:], line["b"][1:]} == {line["item"]} for line in lines)
     swapped = sum(line["a"].startswith("b") for line in lines)
     assert 70 < swapped < 130  # of 200, by the seed
+    spaced = [replace(one, id=f"{one.id}s", a=f" {one.b}", b=one.a) for one in pool]
+    drawn = [json.loads(line)["item"] for line in labels.template([*pool, *spaced], 400, 0).splitlines()]
+    assert sorted(drawn) == sorted(one.id for one in pool)  # of the same texts one, white space and order aside
     with pytest.raises(UserError, match=r"judge\.sample=401 is more than the 400 pairs"):
         labels.template(pool, 401, 0)
 

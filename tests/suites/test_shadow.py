@@ -243,8 +243,12 @@ def test_a_failed_call_is_not_recorded_and_asked_again(tmp_path):
     lines = [line(1), line(2)]
     stream, done = passed(lines, {lines[0]["prompt"]: ANSWER, lines[1]["prompt"]: None}, tmp_path)
     assert (done.failed, len(stream.sampled)) == (1, 1)
+    assert len(stream.unanswered) == 1 and not stream.unanswered & stream.sampled.keys()
     stream, done = passed(lines, ANSWER, tmp_path)
     assert (done.asked, done.failed, len(stream.sampled)) == (1, 0, 2)
+    assert not stream.unanswered and len(stream.failed) == 1
+    kinds = [one["kind"] for one in chain.read(tmp_path / "shadow" / traffic_record.NAME)]
+    assert kinds.count("failed") == 1 and kinds.index("failed") > kinds.index("sampled")
 
 
 def test_texts_are_deleted_when_their_days_are_over_and_verdicts_stay(tmp_path):
