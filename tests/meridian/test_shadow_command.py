@@ -69,6 +69,19 @@ def test_calls_that_fail_are_named_and_too_many_of_them_leave_no_random_sample(t
     assert ("More than 5% of the calls failed (shadow.most_failed)" in done.output) == (code == 3)
 
 
+def test_an_alarm_counts_however_many_calls_failed(traffic, tmp_path):
+    """40 of 60 calls fail and 20 answers are empty: what an alarm shows, the lost answers do not take back."""
+    settings, script = traffic
+    for prompt in list(script)[:40]:
+        del script[prompt]
+    script.update(dict.fromkeys(script, ""))
+    done = command(*settings)
+    assert done.code == 1 and "40 of 60 calls failed and are in no rate" in done.output, done.errors
+    assert "shadow.most_failed" not in done.output
+    found = results_io.read(tmp_path / "results" / "shadow" / "live" / "189_shadow.json")
+    assert (found["worse"], found["n"]["unanswered"]) == (["empty.differs"], 40)
+
+
 @pytest.mark.parametrize(("lost", "code"), [(3, 0), (4, 3)])
 def test_requests_whose_calls_failed_are_missed_in_later_passes_too(traffic, tmp_path, lost, code):
     """Nothing is asked again, or the log was rotated: of 60 requests on record at most 3 may lack an answer."""

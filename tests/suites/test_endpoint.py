@@ -24,7 +24,7 @@ from suites.item import Item
 from suites.log import cache
 from suites.models import answers, connection, open_model
 from suites.models.api_key import ApiKey
-from suites.models.base import Request
+from suites.models.base import FILTERED, Request
 from suites.models.connection import Budget, BudgetError, EndpointError
 from suites.models.endpoint import Endpoint
 
@@ -263,6 +263,20 @@ def test_completions_take_raw_prompts_and_no_system_text(server, connect):
 def test_a_stop_text_is_cut_here_if_the_server_does_not(connect):
     found = connect().generate([Request("one", max_tokens=9, stop=(" .", "blue"))])[0]
     assert (found.text, found.finish) == (" red keys", "stop")
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "finish"),
+    [
+        ("stop", "red", "stop"),
+        ("length", "red", "stop"),
+        *((reason, "red. keys", FILTERED) for reason in answers.SAFETY_STOPS),
+    ],
+)
+def test_a_text_that_the_provider_filtered_stays_filtered_whatever_stop_text_it_has(reason, text, finish):
+    choice = {"message": {"content": "red. keys"}, "finish_reason": reason}
+    found = answers.generation({"choices": [choice]}, True, Request("one", stop=(".",)), 0.0)
+    assert (found.text, found.finish) == (text, finish)
 
 
 def test_draws_repeat_by_seed_and_number(connect):
@@ -662,6 +676,9 @@ def test_a_short_key_stands_for_none_and_changes_no_output(server, connect, monk
         ({"concurrency": True}, "concurrency=True is wrong"),
         ({"retries": -1}, "retries=-1 is wrong"),
         ({"base_url": "localhost"}, "no HTTP address"),
+        ({"base_url": "http://127.0.0.1:99999/v1"}, "no HTTP address"),
+        ({"base_url": "http://127.0.0.1:0/v1"}, "no HTTP address"),
+        ({"base_url": "http://a b/v1"}, "no HTTP address"),
         ({"base_url": "http://user:pass@localhost/v1"}, "holds a password"),
         ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"),
         ({"api_key": KEY}, "'api_key' is unknown"),

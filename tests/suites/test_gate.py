@@ -607,3 +607,23 @@ def test_margins_by_suite_are_set_on_the_command_line(tmp_path: Path) -> None:
 def test_refusal_j_without_a_suite_of_refusals_is_refused() -> None:
     with pytest.raises(UserError, match="no suite that both runs share judges refusals; run s01_refusals on both"):
         verdict(400, 0, 0, 100, metrics=["pass_rate", "refusal_j"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"floor": 0.5}, r"floor is 0.5, and no metric of the gate \(refusal_j\) has one"),
+        ({"floors": {"s": 0.5}}, r"floors names 's', and no metric of the gate \(refusal_j\) has such a one"),
+    ],
+)
+def test_j_is_no_rate_and_has_no_floor(settings: dict[str, object], said: str) -> None:
+    def of_refusals(one: RunScores) -> RunScores:
+        asked = {name: replace(item, refusals=gate.SETS[int(name) % 2]) for name, item in one.suites["s"].items()}
+        return replace(one, suites={"s": asked})
+
+    before, after = map(of_refusals, pair(400, 0, 0, 100))
+    assert gate.compare(before, after, {"metrics": [gate.REFUSAL_J]}).metrics[0].delta.value == 0
+    with pytest.raises(UserError, match=said):
+        gate.compare(before, after, {"metrics": [gate.REFUSAL_J], **settings})
+    rated = gate.compare(before, after, {"metrics": ["pass_rate", gate.REFUSAL_J], **settings})
+    assert {one.metric: one.floor for one in rated.metrics} == {"pass_rate": 0.5, gate.REFUSAL_J: None}

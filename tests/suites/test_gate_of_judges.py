@@ -100,7 +100,7 @@ def workshop(tmp_path):
         one = opened(by)
         about = {"judge": one.fingerprint, "rubric": {"name": by, "sha256": one.rubric.sha256}}
         about |= {"deploy": deployed, "reason": "" if deployed else "kappa is 0.1", "identity": identity or {}}
-        passport.write(tmp_path / "judging" / by, completed("judge_passport", **about))
+        passport.write(tmp_path / "judging" / one.rubric.name, completed("judge_passport", **about))
 
     def verdict(metric):
         folders = tmp_path / "a", tmp_path / "b"
@@ -243,6 +243,30 @@ def test_a_grade_that_was_sealed_anew_is_compared_with_the_judges_record(graded,
     rewritten(graded.folder / "b", change)
     with pytest.raises(UserError, match=said):
         graded.verdict(gate.GRADED)
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_an_unreadable_grade_neither_passes_nor_fails(graded, passed):
+    rewritten(graded.folder / "b", lambda lines: [{**line, "label": None, "passed": passed} for line in lines])
+    with pytest.raises(UserError, match="the grades of forbidden do not agree on whether None passes"):
+        grades.read(graded.folder / "b")
+
+
+def test_a_grade_passes_by_the_users_own_rubric_as_the_judges_record_has_it(made):
+    """The rubric does not ship, so which of its labels pass is known from the record alone."""
+    own = made.folder / "own.yaml"
+    shipped = (rubric.FOLDER / "correctness.yaml").read_text()
+    own.write_text(shipped.replace("name: correctness", "name: own").replace("is right and complete.", "is right."))
+    assert rubric.load(str(own)).sha256 not in rubric.shipped()
+    made.run("a", ("good", 180), ("bad", 20))
+    made.run("b", ("good", 140), ("bad", 60))
+    for name in "ab":
+        made.graded(name, by=str(own))
+    made.deploy(str(own))
+    assert made.verdict(gate.GRADED).verdict == "fail"
+    rewritten(made.folder / "b", lambda lines: [{**line, "passed": True} for line in lines])
+    with pytest.raises(UserError, match=r"the grade of i\d+ of forbidden passes against its rubric"):
+        made.verdict(gate.GRADED)
 
 
 @pytest.mark.parametrize("readable", [True, False])

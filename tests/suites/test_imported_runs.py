@@ -99,9 +99,15 @@ def test_an_inspect_log_becomes_items_with_every_epoch_and_the_hashes_of_its_sam
     assert records(folder, "103_constraint.json")["failure_rate"] == 0
 
 
-@pytest.mark.parametrize(("written", "expected"), [(None, None), (0, 0.0), (0.7, 0.7)])
-def test_the_temperature_of_an_inspect_log_is_that_of_its_settings(written, expected, tmp_path, capsys):
-    """Two epochs at temperature 0 are one draw; of the provider's own temperature nothing is claimed, and pass@k is shown."""
+@pytest.mark.parametrize(
+    ("of_model", "written", "expected"),
+    [(None, None, None), (None, 0, 0.0), (None, 0.7, 0.7), (0.2, None, 0.2), (0.2, 0.7, 0.7), (0.7, 0, 0.0)],
+)
+def test_the_temperature_of_an_inspect_log_is_that_of_its_settings(of_model, written, expected, tmp_path, capsys):
+    """Two epochs at temperature 0 are one draw; of the provider's own temperature nothing is claimed, and pass@k is shown.
+
+    As inspect asks: the setting of the evaluation's plan (`written`) goes before that of the model.
+    """
     target = tmp_path / "set.eval"
     with zipfile.ZipFile(INSPECT) as old, zipfile.ZipFile(target, "w") as new:
         for name in old.namelist():
@@ -109,7 +115,7 @@ def test_the_temperature_of_an_inspect_log_is_that_of_its_settings(written, expe
             if name == "header.json":
                 header = json.loads(content)
                 header["status"] = "error"
-                header["eval"]["model_generate_config"] = {}
+                header["eval"]["model_generate_config"] = {} if of_model is None else {"temperature": of_model}
                 header["plan"] = {"config": {} if written is None else {"temperature": written}}
                 content = json.dumps(header).encode()
             new.writestr(name, content)

@@ -178,6 +178,47 @@ def test_what_is_on_record_is_not_asked_again_and_a_failed_call_is(tmp_path):
         judgement_record.read(path)
 
 
+SINGLE = judge.JudgeQuestion("q", "hash", "What is 2 + 2?", ("It is 4.",), judge.ALONE)
+GRADED = ("q", results_io.sha256("It is 4."))
+
+
+def on_record(tmp_path, grader):
+    return judgement_record.on_record(tmp_path, grader.fingerprint, grader.rubric.sha256)
+
+
+def test_an_answer_that_is_judged_again_to_measure_noise_has_its_first_grade_on_record(tmp_path):
+    again = Says(lambda request: said(f"Verdict: {'fail' if request.sample else 'pass'}"))
+    grader = of(again, rubric=rubrics.load("correctness"))
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        found = grader.ask([SINGLE, replace(SINGLE, repeat=1)], kept, Bar())
+    assert [one.verdict for one in found] == ["pass", "fail"]
+    assert on_record(tmp_path, grader).verdicts == {GRADED: {"pass"}}
+
+
+def test_a_failed_call_is_no_grade_on_record_and_an_unreadable_output_is_one(tmp_path):
+    outputs = [Generation("", "error", error="down"), said("Verdict: pass")]
+    grader = of(Says(lambda request: outputs.pop(0)), rubric=rubrics.load("correctness"))
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        assert grader.ask([SINGLE], kept, Bar())[0].error == "down"
+        assert on_record(tmp_path, grader).verdicts == {}
+        assert grader.ask([SINGLE], kept, Bar())[0].verdict == "pass"
+    assert on_record(tmp_path, grader).verdicts == {GRADED: {"pass"}}
+    silent = of(Says(lambda request: said("Well"), weights="bb"), rubric=grader.rubric)
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        silent.ask([SINGLE], kept, Bar())
+    assert on_record(tmp_path, silent).verdicts == {GRADED: {None}}
+
+
+def test_an_identity_on_record_is_the_judges_only_if_its_hash_is_the_fingerprint(tmp_path):
+    grader = of(Says(None), rubric=rubrics.load("correctness"))
+    about = {"sha256": grader.rubric.sha256}
+    for folder, identity in (("true", grader.identity), ("other", {"model": {"weights": "bb"}})):
+        with JudgementRecord(tmp_path / folder / judgement_record.NAME) as kept:
+            kept.introduce(grader.fingerprint, identity, about)
+    assert on_record(tmp_path, grader).identities == [grader.identity]
+    assert on_record(tmp_path / "other", grader).identities == []
+
+
 def test_a_judge_does_not_judge_itself_unless_told_to():
     here, served = {"weights": "aa", "tokenizer": "t"}, {"base_url": "http://x/v1", "requested": "m"}
     assert judge.same_model(here, {**here, "dtype": "float16"}) and judge.same_model(served, {**served, "greedy": "no"})
@@ -625,9 +666,12 @@ def test_of_several_passports_one_that_refuses_counts(tmp_path):
     )
 
 
-def graded_by(answer, tmp_path, unread=0, cases=30):
-    """The validation of a judge of single answers whose output is `answer(prompt)`, on 120 answers of which 60 are good."""
-    asked = {str(k): Asked(f"Question {k}?", str(k), str(k)) for k in range(120)}
+def graded_by(answer, tmp_path, unread=0, cases=30, copies=1):
+    """The validation of a judge of single answers whose output is `answer(prompt)`, on 120 answers of which 60 are good.
+
+    `copies`: items of each cluster of the run's suite.
+    """
+    asked = {str(k): Asked(f"Question {k}?", str(k), str(k // copies)) for k in range(120)}
     texts = {item: f"{'good' if k % 2 else 'poor'}{' mumble' if k < unread else ''}" for k, item in enumerate(asked)}
     given = labels.Labels({item: {"r": "pass" if k % 2 else "fail"} for k, item in enumerate(asked)}, {}, "sha")
     judge = of(Says(lambda request: said(answer(request.prompt))), rubric=rubrics.load("correctness"))
@@ -676,6 +720,12 @@ def test_a_judge_of_single_answers_is_looked_at_for_biases(tmp_path):
     assert (flips.n, flips.value) == (20, 1.0)
     long = graded_by(lambda prompt: "Verdict: pass" if "stands as it is" in prompt else honest(prompt), tmp_path / "l")
     assert long.reasons == ("biased: padding",)
+
+
+def test_clusters_of_labelled_answers_are_counted_and_not_answers(tmp_path):
+    """120 answers of which each five are of one cluster of the run's suite."""
+    found = graded_by(honest, tmp_path, copies=5)
+    assert found.reasons == ("24 clusters of labelled pairs of 100",) and found.agreement.kappa.detail["clusters"] == 24
 
 
 @pytest.mark.parametrize(("lifted", "deploy"), [(19, False), (20, True)])

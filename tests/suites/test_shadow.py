@@ -379,6 +379,15 @@ def test_lost_pairs_in_a_row_are_an_alarm_and_won_ones_are_one_on_the_other_side
     assert record["e"] == pytest.approx(2**12 / 13)
 
 
+def test_the_first_alarm_needs_seven_metrics_over_alpha_though_six_are_of_detectors():
+    """One pair won and then n - 1 lost: e = 2^n/(n(n + 1)) is 136.5 after 15, between 6/.05 and 7/.05, and 240.9 after 16."""
+    stream = judged(("A", "A"), *[("B", "B")] * 15)
+    found = results.metrics(stream)
+    watched_ = results.watch(found, 0.05)
+    assert watched_[results.WINS].path[14:] == pytest.approx([2**15 / 240, 2**16 / 272])
+    assert results.alarms(found, watched_, 0.05)[results.WINS] == {"below": 16}
+
+
 class Helped:
     """A judge that prefers the answer that is no refusal."""
 
