@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -88,6 +90,8 @@ FROM_ENVIRONMENT = "oc.env"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SWEPT_RANGE = re.compile(r"range\(([^()]*)\)")
 BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hydra takes no key unless it is added
+WORD = 200  # characters of a word in a refusal; a longer one is cut
+LONG_WORD = re.compile(rf"\S{{{2 * WORD},}}")
 MOST_RUNS = 10_000  # of one setting in a multirun
 USAGE_WIDTH = 120
 
@@ -108,7 +112,10 @@ def arguments(argv: Sequence[str]) -> list[str]:
         implied = [f"circuit={TRACED}"]
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
-    if {"-m", "--multirun"} & set(argv) and "tracker=wandb" in argv and "tracker.group" not in keys:
+    several = {"-m", "--multirun"} & set(argv)
+    for text in argv if several else ():
+        _require_a_run(text)
+    if several and "tracker=wandb" in argv and "tracker.group" not in keys:
         varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
         implied = [*implied, f'tracker.group="{" ".join(varied)}"']  # such as "seed=0,1 task=ioi,greater_than"
     return [*map(_argument, argv), *implied]
@@ -323,6 +330,23 @@ def _require_bounded(text: str) -> None:
             )
 
 
+def _require_a_run(text: str) -> None:
+    """UserError for a sweep over nothing, with which a multirun would end without a run. Hydra refuses what cannot be parsed."""
+    try:
+        swept = OverridesParser.create().parse_override(text)
+    except (HydraException, OmegaConfBaseException):
+        return
+    if not swept.is_sweep_override():
+        return
+    among = swept.value()
+    names = [name.partition("/")[0] for name in choices(swept.key_or_group)]
+    if not (among.filter(names) if isinstance(among, Glob) else any(True for _ in swept.sweep_iterator())):
+        what = f"the choices of {swept.key_or_group}" if names else "values to take"
+        raise UserError(
+            f"{ranges.shown(text)} finds nothing among {what}, so there would be no run; write what to sweep over"
+        )
+
+
 def _numbers_in(inside: str) -> float:
     """How many values range(...) has in a multirun; 0 if `inside` holds no number, which Hydra refuses."""
     parts = [float(part) for part in inside.split(",") if NUMBER.fullmatch(part.strip())]
@@ -459,5 +483,6 @@ def _not_understood(override: str, reason: str = "") -> str:
 
 def _refuse(sentence: str) -> int:
     line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
+    line = LONG_WORD.sub(lambda found: f"{found[0][:WORD]}...", line)
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

@@ -139,6 +139,9 @@ def _check_list(name: str, value: list[Any], default: Any) -> None:
     if not value and items and isinstance(items[0], (int, float)) and not name.startswith(EXPERIMENT):
         raise UserError(f"{name}=[] is an empty list; write at least one number, for example {name}={shown(items)}")
     for item in value:
+        if isinstance(item, dict | list) and items and not any(isinstance(one, type(item)) for one in items):
+            allowed = of(f"{name}{ITEM}") or f"for example {shown(items)}"
+            raise UserError(f"{name} holds {shown(item)}, which is not a single value; use {allowed}")
         check(f"{name}{ITEM}", item, _like(item, items))
 
 

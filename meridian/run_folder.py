@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +26,20 @@ CERTIFICATE = "certificate.json"
 NUMBERED = "[0-9A-Z]*_*.json"  # files of numbered results
 GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
+DEPTH = 4  # folders of results below results/ that are looked through: results/<model>/<task>/<variant> and one more
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
+
+
+def below(folder: Path, name: str, depth: int = DEPTH) -> Iterator[Path]:
+    """The files of this name, or of this pattern, in `folder` and at most `depth` folders below it, in order.
+
+    Folders that cannot be read are left out, and links to folders are not followed.
+    """
+    for root, folders, files in os.walk(folder):
+        if len(Path(root).relative_to(folder).parts) >= depth:
+            folders.clear()
+        folders.sort()
+        yield from (Path(root) / file for file in sorted(fnmatch.filter(files, name)))
 
 
 def certified(path: str | Path) -> Path:
@@ -33,8 +48,8 @@ def certified(path: str | Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
     if not (folder / CERTIFICATE).is_file():
-        below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
-        remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
+        runs = sorted(str(found.parent) for found in below(folder, CERTIFICATE))
+        remedy = f"use {runs[0]}" if runs else "run python run.py task=ioi calibration=all first"
         raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
     return folder
 

@@ -48,6 +48,7 @@ LISTED = {
     "subject": "subject",
     "tier": "tier",
     "headline": "headline",
+    "rules": "rules",
 }
 ORIGIN = "\0"  # stands for where a model is from
 NAMED_ORIGIN = (
@@ -158,6 +159,8 @@ class Verification:
             return self._not_checked(what, error)
         folding, now = found
         named = commandline.FILE if settings["task"]["name"] == commandline.FILE else subject["task"]
+        if stored.version is None:
+            raise Break(f"{self.folder / CERTIFICATE} names no release of the rules that it was made under")
         if fault := rules.claims_what_it_cannot(stored, settings, named, now):
             raise Break(f"{self.folder / CERTIFICATE} says of its rules {fault}")
         documents = {one: self.document(number) for one, number in self.certificate["inputs"].items()}

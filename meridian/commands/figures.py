@@ -43,15 +43,15 @@ def command(context: RunContext) -> None:
 def _require_a_run(folder: Path) -> None:
     """UserError for a folder with neither a run nor a page, in or below it: the remedy names a folder below that has a page."""
     from meridian.report import pages
-    from meridian.run_folder import CERTIFICATE
+    from meridian.run_folder import CERTIFICATE, below
 
-    if not folder.is_dir() or any(folder.rglob(CERTIFICATE)):
+    if not folder.is_dir() or next(below(folder, CERTIFICATE), None) is not None:
         return  # RunFolder says what is wrong
-    below = sorted(
-        path for path in {found.parent for found in folder.rglob("*.json")} if pages.kind_of(path) is not None
+    known = sorted(
+        path for path in {found.parent for found in below(folder, "*.json")} if pages.kind_of(path) is not None
     )
-    remedy = f"use {below[0]}" if below else "give the folder of a finished run, for example results/pocket/ioi"
-    others = f", or another of the {len(below)} folders below with such results" if len(below) > 1 else ""
+    remedy = f"use {known[0]}" if known else "give the folder of a finished run, for example results/pocket/ioi"
+    others = f", or another of the {len(known)} folders below with such results" if len(known) > 1 else ""
     raise UserError(
         f"{folder} has no {CERTIFICATE} and no results of suites, geometry, judging or drift; {remedy}{others}"
     )

@@ -13,6 +13,7 @@ from meridian.figures.judging import Agreements, Pairwise, Rankings
 from meridian.report.browsed_table import BrowsedTable, TableCell, estimate, plain
 from meridian.report.folder_page import FolderPage, with_numbers
 from meridian.report.sources import FieldSource
+from meridian.run_folder import below
 from result_types import (
     JudgeAgreementResult,
     JudgeBiasResult,
@@ -27,9 +28,12 @@ FILES = (PAIRWISE, AGREEMENT, RANKING)
 BIAS, WORDS = "183_judge_bias.json", {"A": 0, "B": 1}
 
 
+DEPTH = 2  # results/judging/<name>
+
+
 def holds(folder: Path) -> bool:
     """True if there is a judging result in the folder or below it."""
-    return any(next(folder.rglob(name), None) for name in FILES)
+    return any(next(below(folder, name, DEPTH), None) for name in FILES)
 
 
 def of(folder: Path, title: str) -> FolderPage:
@@ -51,7 +55,7 @@ def of(folder: Path, title: str) -> FolderPage:
 
 def _read(folder: Path, name: str) -> object:
     """{path below the folder: the result} for results of this name."""
-    return {path.relative_to(folder).as_posix(): results_io.read(path) for path in sorted(folder.rglob(name))}
+    return {path.relative_to(folder).as_posix(): results_io.read(path) for path in below(folder, name, DEPTH)}
 
 
 def _estimate(

@@ -28,6 +28,7 @@ MOST_BYTES = 8 * 2**20  # read of an answer: log-probabilities of about 50,000 t
 REFUSALS = frozenset({400, 422})  # statuses with which servers refuse a parameter
 REPLACEABLE = ("max_tokens", "temperature", "stop")
 CHAT = "chat/completions"
+LAST_PORT = 65_535
 EXAMPLE = "http://localhost:8000/v1"
 Trace = Callable[[str, Mapping[str, Any]], None]  # called by httpx with an event of a request and its data
 Answer = tuple[httpx.Response, bytes]
@@ -332,7 +333,8 @@ def _address(base_url: str, key: ApiKey) -> str:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
         raise UserError(f"base_url={base_url!r} is not an address ({error}); write for example {EXAMPLE}") from error
-    if url.scheme not in ("http", "https") or not url.host:
+    whole = bool(url.host) and "%" not in url.host and (url.port is None or 1 <= url.port <= LAST_PORT)
+    if url.scheme not in ("http", "https") or not whole:
         raise UserError(f"base_url={base_url!r} is no HTTP address; write for example {EXAMPLE}")
     if url.userinfo or url.query:
         raise UserError("base_url holds a password or a query, which records would show; name the key in api_key_env")

@@ -103,25 +103,27 @@ def test_every_range_is_that_of_some_setting() -> None:
     [
         ("calibration.common.alpha=-1", "=-1 is out of range; use a number above 0 and at most 0.5 (level of a test)"),
         ("calibration.common.faithfulness_low=5", "=5 is out of range; use a number of at least 0 and at most 1 (faithfulness)"),
-        ("calibration.c11.max_sigma=1e400", "=inf is not a finite number; use a number of at least 0 and at most 10"),
-        ("calibration.c11.max_sigma=nan", "=nan is not a finite number; use a number of at least 0 and at most 10"),
+        ("calibration.c11.max_sigma=1e400", "=inf is not a finite number; use a number of at least 0 and at most 10 "
+         "(faithfulness)"),
+        ("calibration.c11.max_sigma=nan", "=nan is not a finite number; use a number of at least 0 and at most 10 "
+         "(faithfulness)"),
         ("seed=-1", "=-1 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the generators take 32 "
          "bits)"),
         ("seed=99999999999", "=99999999999 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the "
          "generators take 32 bits)"),
         ("calibration.c30.seeds=[42,-1]", " holds -1, which is out of range; use a whole number of at least 0 and at most "
          "4294967295 (seed)"),
-        ("calibration.c30.seeds=[42,x]", " holds x is not possible; use a whole number of at least 0 and at most "
+        ("calibration.c30.seeds=[42,x]", " holds x, which is not possible; use a whole number of at least 0 and at most "
          "4294967295 (seed)"),
         ("calibration.c30.seeds=[]", "=[] is an empty list; write at least one number, for example calibration.c30.seeds=[42, "
          "123, 456, 789, 1337]"),
         ("measurement.llc.chains=1", "=1 is out of range; use a whole number of at least 2 and at most 1000 (chains)"),
         ("measurement.corruption.strategy=swap", "=swap is unknown; use noise, entity_swap, span_deletion"),
-        ("measurement.battery.circuit=[mean,zerro]", " holds zerro is unknown; use zero, zero_raw, mean, mean_pooled, resample, "
-         "noise"),
+        ("measurement.battery.circuit=[mean,zerro]", " holds zerro, which is unknown; use zero, zero_raw, mean, "
+         "mean_pooled, resample, noise"),
         ("calibration.f59.convention=nonsense", "=nonsense is unknown; use absolute, signed"),
         ("certificate.labels=nonsense", "=nonsense is not possible; use a metric such as C11.bootstrap_faithfulness (gate)"),
-        ("certificate.always_shown=[nonsense]", " holds nonsense is not possible; use a metric such as "
+        ("certificate.always_shown=[nonsense]", " holds nonsense, which is not possible; use a metric such as "
          "C11.bootstrap_faithfulness (gate)"),
         ("engine.rows_per_forward=1e9", "=1000000000.0 is not a whole number; write one, for example "
          "engine.rows_per_forward=512"),
@@ -164,6 +166,15 @@ def test_too_few_resamples_are_refused_before_anything_is_asked(asked, fewest, t
             "measurement.battery.circuit={x: 1}",
             "measurement.battery.circuit={x: 1} is of another kind than the setting",
         ),
+        *(
+            (
+                f"measurement.battery.top_k_norm=[{one}]",
+                f"measurement.battery.top_k_norm holds {shown}, which is not a single ",
+            )
+            for one, shown in (("{}", "{}"), ("{a: b}", "{'a': 'b'}"), ("[mean]", "['mean']"), ("mean,{}", "{}"))
+        ),
+        (f"drift.k={'x' * 4000}", "drift"),
+        (f"+calibration.m3b=0.{'0' * 400}1", "Could not append to config"),
         ("certificate=[nan]", "certificate=[nan] is a list, and certificate takes one name"),
         (f"seed={'9' * 5000}", "seed=99999999"),
         (f"calibration.c30.seeds={'[' * 300}{']' * 300}", "calibration.c30.seeds=[[[["),
@@ -280,6 +291,18 @@ def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None
             "seed is swept over 0,1000000000, which are more than 10000 runs; take fewer",
         ),
         (("-m", "seed=range(1e9)"), "seed is swept over 1e9, which are more than 10000 runs; take fewer"),
+        (
+            ("-m", "seed=glob(*)"),
+            "seed=glob(*) finds nothing among values to take, so there would be no run; write what",
+        ),
+        (
+            ("task=ioi", "-m", "seed=range(5,1)"),
+            "seed=range(5,1) finds nothing among values to take, so there would be no",
+        ),
+        (
+            ("--multirun", "task=glob(zz*)"),
+            "task=glob(zz*) finds nothing among the choices of task, so there would be no",
+        ),
     ],
 )
 def test_what_only_hydra_would_take_is_one_sentence(line, sentence, monkeypatch) -> None:

@@ -16,6 +16,7 @@ from meridian import integrity, run_folder, stages, verification
 from meridian.verification import Break, Verification
 from results_io import ResultError, UserError
 from tests.commandline import command, started
+from tests.hardening.mutations import signed
 
 
 @pytest.fixture
@@ -123,6 +124,7 @@ def test_what_is_no_file_in_a_result_s_place_is_named_and_never_waited_for(put, 
         (None, "asked", "lists no settings"),
         (None, "subject", "lists no subject"),
         (None, "tier", "lists no tier"),
+        (None, "rules", "lists no rules"),
         *[("subject", name, f"names no {name} that it is about") for name in calibrate.ABOUT],
         *[("rules", name, f"rules lacks {name}") for name in ("version", "sha256", "differences")],
         *[(None, name, f"has another {name} than its calibrations give") for name in ("blocking", "ceiling", "rows")],
@@ -136,6 +138,16 @@ def test_a_certificate_without_one_of_its_keys_is_a_break(section, key, reason, 
     del (document if section is None else document[section])[key]
     results_io.write(path, document)
     assert reason in broken(copied)
+
+
+@pytest.mark.parametrize("rules", [None, {"version": None, "sha256": None, "differences": []}])
+def test_a_certificate_of_no_release_of_the_rules_cannot_claim_any_tier(rules, copied) -> None:
+    path = copied / "certificate.json"
+    document = results_io.read(path)
+    rows = [{**row, "verdict": "pass"} for row in document["rows"]]
+    path.write_bytes(signed({**document, "rules": rules, "tier": 4, "blocking": {}, "rows": rows}))
+    outcome = command("verify", f"from={copied}")
+    assert outcome.code == 1 and "names no release of the rules that it was made under" in outcome.output
 
 
 def test_a_calibration_s_number_of_several_lines_is_shown_on_one(copied) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import results_io
 from calibrations import preconditions
-from meridian import figures, report
+from meridian import figures, report, run_folder
 from meridian.run_folder import RunFolder
 from results_io import UserError
 from tests.commandline import command
@@ -50,3 +50,15 @@ def test_the_headline_s_random_circuits_are_those_of_the_certificate(finished) -
         f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
     )
     assert run.certificate["headline"]["faithfulness"].splitlines()[-1] == expected
+
+
+def test_folders_are_looked_through_to_a_depth_and_by_no_link(tmp_path) -> None:
+    for depth in range(7):
+        folder = tmp_path.joinpath(*"abcdef"[:depth])
+        folder.mkdir(exist_ok=True)
+        (folder / "x.json").touch()
+    (tmp_path / "a" / "back").symlink_to(tmp_path)
+    depths = [len(path.relative_to(tmp_path).parts) - 1 for path in run_folder.below(tmp_path, "x.json")]
+    assert depths == [0, 1, 2, 3, 4]
+    assert len(list(run_folder.below(tmp_path, "*.json", 2))) == 3
+    assert list(run_folder.below(tmp_path / "nowhere", "x.json")) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
@@ -16,11 +17,12 @@ import pytest
 
 import code_digest
 import results_io
+from calibrations.evidence import Evidence
 from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measure import Plan
-from meridian import integrity, remeasurement
-from meridian.verification import Break, Verification, replayed
+from meridian import headline, integrity, remeasurement
+from meridian.verification import Break, Verification, _judging, replayed
 from results_io import UserError
 from tests.circuits.file_rows import as_csv, ioi_rows
 from tests.commandline import command, started
@@ -50,13 +52,26 @@ def forge(folder: Path, name: str, change: Callable[[dict], Any]) -> None:
 
 
 def forge_throughout(folder: Path, number: str, change: Callable[[dict], Any]) -> None:
-    """As `forge`, with every digest that depends on it computed anew."""
+    """As `forge`, with every digest that depends on it computed anew, and the headline as far as the results give one."""
     forge(folder, number, change)
     judged = sorted(results_io.read(folder / "certificate.json")["inputs"].values(), key=lambda name: name == "93")
     for name in (*judged, "certificate"):  # M93 reads the others
         found = (results_io.read(results_io.find(folder, name) or folder / f"{name}.json"))["inputs_sha256"]
         now = {one: results_io.file_digest(results_io.required(folder, one)) for one in found}
         forge(folder, name, lambda document, now=now: document.update(inputs_sha256=now))
+    with contextlib.suppress(UserError, IndexError, KeyError, ValueError):  # measurements that give no headline
+        words = worded(folder)
+        forge(folder, "certificate", lambda document: document["headline"].update(words))
+
+
+def worded(folder: Path) -> dict[str, str]:
+    """The headline that the results in a folder give, on the model that its own names."""
+    document = results_io.read(folder / "certificate.json")
+    settings = _judging(document["subject"], document["asked"])
+    evidence = Evidence.load(folder, settings["calibration"]["common"], headline.READ)
+    documents = {one: results_io.read(results_io.find(folder, at)) for one, at in document["inputs"].items()}
+    origin = document["headline"]["subject"].partition(", ")[2].partition(")")[0]
+    return headline.headline(evidence, documents, settings, origin)
 
 
 def first_break(folder: Path, *typed: str) -> str:
