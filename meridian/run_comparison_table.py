@@ -57,9 +57,15 @@ def _quantities(found: RunComparison) -> Table:
             table.add_row(Text(one.quantity), "-", "-", "-", Text(one.reason))
         else:
             style = "bold" if one.low > 0 or one.high < 0 else ""
-            change = Text(f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", style)
+            change = Text(_signed(one.difference, one.low, one.high), style)
             table.add_row(Text(one.quantity), number(one.a), number(one.b), change, Text(one.unit))
     return table
+
+
+def _signed(value: float, low: float, high: float) -> str:
+    """The value with its sign and its interval, three decimals, never -0.000."""
+    value, low, high = (round(float(one), 3) + 0.0 for one in (value, low, high))
+    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def _verdicts(found: RunComparison) -> Table:
@@ -85,7 +91,7 @@ def _heads(effect: HeadDifferences) -> Table:
     order = sorted(effect.differs.nonzero()[0].tolist(), key=lambda i: -abs(change[i]))
     for i in order[:MOST_HEADS]:
         layer, head = effect.heads[i]
-        interval = f"{change[i]:+.3f} [{effect.low[i]:+.3f}, {effect.high[i]:+.3f}]"
+        interval = _signed(change[i], effect.low[i], effect.high[i])
         table.add_row(f"L{layer}H{head}", number(effect.a[i]), number(effect.b[i]), interval)
     return table
 

@@ -27,7 +27,10 @@ def command(context: RunContext) -> None:
     server = uvicorn.Server(
         uvicorn.Config(application(context.results, token), log_level="warning", access_log=False, lifespan="off")
     )
-    server.run(sockets=[listening])
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:  # how it is stopped
+        context.reporter.say("Stopped serving.")
 
 
 def opened(port: int) -> socket.socket:

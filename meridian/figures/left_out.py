@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from calibrations.number_format import number
 from calibrations.worst_groups import WorstGroups
@@ -13,6 +14,7 @@ from meridian.figures.values import EstimateMark, Forest
 from meridian.run_folder import RunFolder
 
 NAMED_HEADS = 3  # heads that a row's label names; if there are more, it gives their number
+Group = TypeVar("Group")
 ADDED = {"model": "without", "circuit": "adding"}
 
 
@@ -26,8 +28,8 @@ def build(run: RunFolder) -> Iterator[Forest]:
             title="What circuit and model lose without claimed heads",
             caption="inc: what the circuit loses without a group of its heads, less what the model loses, over N, what all heads "
             "together are worth. Above 0 heads outside stand in for the group, below 0 it acts through heads that the claim "
-            f"leaves out. The {PAGE} worst groups in the order of the report's table, which names their heads and has both "
-            "losses; the 90 % interval is that of the group alone, the gate's is wider. Results P, 22.",
+            f"leaves out. {_which(len(found.claimed))}, which names their heads and has both losses; the 90 % interval is that "
+            "of the group alone, the gate's is wider. Results P, 22.",
             x_label="inc, " + unit,
             rows=tuple(
                 EstimateMark(
@@ -38,7 +40,7 @@ def build(run: RunFolder) -> Iterator[Forest]:
                     below=group.limit,
                     unit=f"inc; circuit loses {number(group.lost_by_circuit)}, model {number(group.lost_by_model)}",
                 )
-                for place, group in enumerate(found.claimed[:PAGE], start=1)
+                for place, group in _farthest([(abs(group.incompleteness), group) for group in found.claimed])
             ),
             level=CI,
         )
@@ -47,7 +49,7 @@ def build(run: RunFolder) -> Iterator[Forest]:
             name="outside_groups",
             title="What heads outside the claim change",
             caption="What the model loses without heads that the claim leaves out, or what adding them to the circuit changes, "
-            f"over N, what all heads together are worth. The {PAGE} worst groups in the order of the report's table, which names "
+            f"over N, what all heads together are worth. {_which(len(found.outside))}, which names "
             "their heads; the 90 % interval is that of the group alone, the gate's is wider. Results P, 22.",
             x_label=unit,
             rows=tuple(
@@ -59,12 +61,24 @@ def build(run: RunFolder) -> Iterator[Forest]:
                     below=group.limit,
                     unit=f"{group.name}: {group.side_text}",
                 )
-                for place, group in enumerate(found.outside[:PAGE], start=1)
+                for place, group in _farthest([(abs(group.share), group) for group in found.outside])
             ),
             level=CI,
         )
     if effects := _outside_effects(run):
         yield effects
+
+
+def _farthest(groups: Sequence[tuple[float, Group]]) -> list[tuple[int, Group]]:
+    """(place in the table, from 1; group) of the PAGE groups that are largest by size, in the order of the table."""
+    largest = sorted(range(len(groups)), key=lambda place: -groups[place][0])[:PAGE]
+    return [(place + 1, groups[place][1]) for place in sorted(largest)]
+
+
+def _which(count: int) -> str:
+    if count <= PAGE:
+        return "The groups of the report's table"
+    return f"The {PAGE} of {count} groups that are farthest from 0, with their numbers in the report's table"
 
 
 def _short(heads: str) -> str:

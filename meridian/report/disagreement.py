@@ -160,4 +160,5 @@ def _worst_group(run: RunFolder, pair: tuple[int, int]) -> tuple[str, str]:
 
 
 def _company(heads: Collection[tuple[int, int]]) -> str:
-    return "alone" if len(heads) == 1 else f"with {len(heads) - 1} others"
+    others = len(heads) - 1
+    return f"with {others} other{'s' * (others > 1)}" if others else "alone"

@@ -12,7 +12,7 @@ from meridian.figures.names import human
 from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
-ASKED = {  # what each gate requires, as the end of "it is not shown that ..."
+ASKED = {  # what each gate requires, as the end of "it is not shown that ...", or of "it is not true that ..." of a fail
     "P.behaviour": "the model does the task",
     "P.denominator": "there is an effect large enough to be shared out among heads",
     "P.faithfulness": "the circuit alone keeps most of the effect",
@@ -106,7 +106,7 @@ def _first(data: Mapping[str, Any], field: str) -> float | None:
 
 
 def why(run: RunFolder, rest: str = " below") -> str:
-    """One sentence: what the run shows, then what the next tier requires and the run does not show.
+    """One sentence: what the run shows, then what the next tier requires and the run refutes (a fail) or does not show.
 
     `rest`: words that say where the other blocking gates are listed.
     """
@@ -120,9 +120,8 @@ def why(run: RunFolder, rest: str = " below") -> str:
     gates = blocking.get(str(tier + 1), ())
     if not gates:
         return f"{holds}."
-    return (
-        f"{holds}; tier {tier + 1} is not reached because it is not shown that {asked(gates[0])}{_more(gates, rest)}."
-    )
+    found = "not true" if gates[0]["verdict"] == "fail" else "not shown"
+    return f"{holds}; tier {tier + 1} is not reached because it is {found} that {asked(gates[0])}{_more(gates, rest)}."
 
 
 def kept_number(run: RunFolder) -> tuple[str, FieldSource] | None:

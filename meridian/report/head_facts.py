@@ -122,7 +122,7 @@ def verdicts(run: RunFolder) -> dict[str, list[dict[str, str]]]:
 def _naming(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
     for row in run.rows:
         for metric in row.metrics:
-            for reason in (*metric.reasons, metric.needs or ""):
+            for reason in (*metric.reasons, f"needs {metric.needs}" if metric.needs else ""):
                 for head in dict.fromkeys(HEAD.findall(reason)):
                     yield head, _told(metric.metric, metric.verdict, reason, *_place(run, metric))
 
@@ -157,7 +157,7 @@ def _groups(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
     groups = WorstGroups.read(run.certificate)
     seen = set()
     for place, group in enumerate(groups.claimed):
-        text = f"without {_short(group.name, group.heads_text)}, {group.recipe_text}: inc {group.incompleteness_text}, "
+        text = f"without {_named(group.name, group.heads_text)}, {group.recipe_text}: inc {group.incompleteness_text}, "
         text += f"circuit loses {number(group.lost_by_circuit)}, model {number(group.lost_by_model)}, limit {number(group.limit)}"
         for head in map(head_name, group.heads):
             if (head, group.gate) not in seen:
@@ -165,7 +165,7 @@ def _groups(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
                 field = f"worst_groups.claimed[{place}].incompleteness"
                 yield head, _told(group.gate, "", text, "certificate.json", field)
     for place, left in enumerate(groups.outside):
-        text = f"{_short(left.name, left.heads_text)}, {left.side_text}, {left.recipe_text}: share {left.share_text}, "
+        text = f"{_named(left.name, left.heads_text)}, {left.side_text}, {left.recipe_text}: share {left.share_text}, "
         text += f"limit {number(left.limit)}"
         for head in map(head_name, left.heads):
             if (head, left.kind) not in seen:
@@ -173,6 +173,7 @@ def _groups(run: RunFolder) -> Iterator[tuple[str, dict[str, str]]]:
                 yield head, _told("P.outside", "", text, "certificate.json", f"worst_groups.outside[{place}].share")
 
 
-def _short(name: str, heads: str) -> str:
-    """The heads, or the group's name if the heads would fill the line."""
-    return heads if len(heads.split()) <= 3 else f"{name.replace('_', ' ')} ({len(heads.split())} heads)"
+def _named(name: str, heads: str) -> str:
+    """The heads, or their number with the group's name if they would fill the line."""
+    count = len(heads.split())
+    return heads if count <= 3 else f"the {count} heads of “{name.replace('_', ' ')}”"

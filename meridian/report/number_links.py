@@ -50,7 +50,12 @@ def of(run: RunFolder, drawn: Mapping[str, Mapping[str, Figure]]) -> dict[str, L
     estimates = dict(_estimates(run))
     for name, figure in (one for group in drawn.values() for one in group.items()):
         if name in GROUPS and isinstance(figure, Forest):
-            found[name] = {(r, ESTIMATE): of_certificate(GROUPS[name].format(r)) for r in range(len(figure.rows))}
+            places = [
+                int(mark.label.partition(".")[0]) - 1 for mark in figure.rows
+            ]  # "3. L0H0, mean": the third of all
+            found[name] = {
+                (row, ESTIMATE): of_certificate(GROUPS[name].format(place)) for row, place in enumerate(places)
+            }
         elif name == "outside_effects":
             found[name] = dict(_outside(run, methods))
         elif isinstance(figure, Forest):

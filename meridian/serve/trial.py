@@ -137,7 +137,6 @@ def _load(run: RunFolder) -> Lab:
 def _asked(lab: Lab, question: TrialQuestion) -> Any:
     named = [name.strip() for name in question.heads.split(",") if name.strip()]
     every = named in ([], [EVERY])
-    named = [_role(lab, name) for name in named]
     if question.kind == "keep":
         if every:
             raise UserError(
@@ -148,9 +147,3 @@ def _asked(lab: Lab, question: TrialQuestion) -> Any:
     if question.kind == "ablate":
         return lab.ablate(asked, question.recipe)
     return lab.patch(asked, cast("Direction", question.direction or "denoising"))
-
-
-def _role(lab: Lab, name: str) -> str:
-    """The name of a role that was typed as the report writes it, "answer promoter"; any other name as it is."""
-    role = name.replace(" ", "_")
-    return role if lab.study.circuit and role in lab.study.circuit.roles else name

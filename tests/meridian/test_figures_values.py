@@ -437,7 +437,13 @@ def test_worst_groups_are_those_of_the_record_in_the_order_of_the_certificate(ru
     found = {
         (g["lost_by_circuit"], g["lost_by_model"], g["incompleteness"]) for t in stored.values() for g in t["groups"]
     }
-    for place, (row, group) in enumerate(zip(claimed, named.claimed, strict=False), start=1):
+    sizes = sorted((abs(group.incompleteness) for group in named.claimed), reverse=True)
+    places = [int(row.label.partition(".")[0]) for row in claimed]
+    assert places == sorted(places) and min(abs(row.estimate) for row in claimed) == sizes[forest.PAGE - 1]
+    assert "The 12 of 25 groups that are farthest from 0" in drawn["completeness_groups"].caption
+    assert {named.claimed[place - 1].gate for place in places} >= {"P.completeness_every_recipe"}
+    for place, row in zip(places, claimed, strict=True):
+        group = named.claimed[place - 1]
         assert (row.estimate, row.low, row.high) == (group.incompleteness, *group.ci90)
         assert (row.above, row.below) == (-0.2, 0.2) and row.label.startswith(f"{place}. ")
         assert row.unit == f"inc; circuit loses {number(group.lost_by_circuit)}, model {number(group.lost_by_model)}"
@@ -445,7 +451,8 @@ def test_worst_groups_are_those_of_the_record_in_the_order_of_the_certificate(ru
             assert (group.lost_by_circuit, group.lost_by_model, group.incompleteness) in found
             assert group.lost_by_circuit - group.lost_by_model == pytest.approx(group.incompleteness, abs=1e-6)
     outside = drawn["outside_groups"].rows
-    assert [row.estimate for row in outside] == [group.share for group in named.outside[: forest.PAGE]]
+    by_size = sorted(named.outside, key=lambda group: -abs(group.share))[: forest.PAGE]
+    assert [row.estimate for row in outside] == [group.share for group in named.outside if group in by_size]
     assert {row.below for row in outside} == {0.1, 0.2} and all(row.above == -row.below for row in outside)
 
 

@@ -404,6 +404,8 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, writt
 
     assert "not shown to do the task" in with_certificate(tier=None)
     assert with_certificate(tier=4).endswith("and every gate passes.")
+    for verdict, words in (("fail", "is not true that"), ("inconclusive", "is not shown that")):
+        assert f"because it {words} " in with_certificate(tier=3, blocking={"4": [{**gate, "verdict": verdict}]})
     held_out = {**gate, "metric": "P.faithfulness", "split": "held_out"}
     said = with_certificate(tier=3, blocking={"4": [held_out, gate]})
     assert "on held-out prompts (and 1 more gate below)" in said

@@ -90,6 +90,18 @@ def test_the_prompt_stands_in_the_form_as_the_report_writes_it(shelf, tmp_path) 
     assert Shelf(tmp_path).runs()[0].prompt == "other words ,"
 
 
+def test_names_of_folders_are_quoted_in_addresses(shelf, tmp_path) -> None:
+    for name in ("a#b", "a%41 b?c", "<i>"):
+        shutil.copytree(shelf / "pocket" / "ioi", tmp_path / "results" / "pocket" / name)
+    opened = TestClient(application.application(tmp_path / "results", TOKEN), base_url="http://127.0.0.1")
+    links = re.findall(r'<a href="(report/[^"]*)"', opened.get(f"/{TOKEN}/").text)
+    assert sorted(links) == [f"report/pocket/{one}/report.html" for one in ("%3Ci%3E", "a%23b", "a%2541%20b%3Fc")]
+    for link in links:
+        if "%25" in link:
+            continue  # the test's client decodes such an address twice, a browser and the server do not
+        assert "Circuit certificate" in opened.get(f"/{TOKEN}/{link}").text
+
+
 def test_differences_by_rounding_alone_are_0() -> None:
     frame = pd.DataFrame({"difference": [-1e-15, -0.0004, 0.12345]})
     assert re.findall("<td>(.*?)</td>", application._html(frame)) == ["0", "0.000", "0.123"]
