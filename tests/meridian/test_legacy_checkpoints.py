@@ -245,7 +245,7 @@ def test_run_py_ends_with_a_table(converted, tmp_path) -> None:
     assert "BOS <bos>" in outcome.said
     # a random model: which of the two depends on the sign of a mean that is all chance
     assert re.search(r"(does not do|is not shown to do) the task \(mean logit", outcome.output)
-    assert re.search(r"behaviour_(absent|not_shown): mean logit difference", outcome.output)
+    assert re.search(r"behaviour (absent|not shown): mean logit difference", outcome.said)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
