@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 from meridian import outside_effects
@@ -50,9 +50,7 @@ def of(run: RunFolder, drawn: Mapping[str, Mapping[str, Figure]]) -> dict[str, L
     estimates = dict(_estimates(run))
     for name, figure in (one for group in drawn.values() for one in group.items()):
         if name in GROUPS and isinstance(figure, Forest):
-            places = [
-                int(mark.label.partition(".")[0]) - 1 for mark in figure.rows
-            ]  # "3. L0H0, mean": the third of all
+            places = [int(mark.label.partition(".")[0]) - 1 for mark in figure.rows]  # "3. L0H0, mean" is the third
             found[name] = {
                 (row, ESTIMATE): of_certificate(GROUPS[name].format(place)) for row, place in enumerate(places)
             }
@@ -77,7 +75,7 @@ def _estimates(run: RunFolder) -> Iterator[tuple[tuple[str, str], FieldSource]]:
         document = run.calibration(row.id)
         for place, record in enumerate(() if file is None or document is None else document["records"]):
             at, metric = f"records[{place}]", record["metric"]
-            more: Mapping[str, Any] = record.get("companions", {})
+            more = cast("Mapping[str, Any]", record.get("companions", {}))
             yield ("forest_calibrations", metric), FieldSource(file or "", f"{at}.estimate")
             for recipe in more.get("by_method") or {}:
                 source = FieldSource(file or "", f"{at}.companions.by_method{_named(recipe)}.faithfulness")
