@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 
 FORMULA = re.compile(r"\s*[=+\-@\t\r＝＋－＠]")  # start of a spreadsheet's formula, full-width signs included
 NUMBER = re.compile(r"\s*[+-]?(\d[\d,]*\.?\d*|\.\d+)([eE][+-]?\d+)?\s*%?\s*")
@@ -43,7 +43,7 @@ def visible(text: str, kept: str = KEPT) -> str:
 
 
 def folded(text: str, width: int = WIDTH) -> str:
-    """`text` in lines of at most `width` columns, broken between words.
+    """`text` in lines of at most `width` columns, broken between words; a longer word is broken where the line ends.
 
     A line with a command stays whole, to be copied. Paths, which have no place to break, are not counted.
     """
@@ -62,9 +62,10 @@ def name_lines(name: str, width: int) -> str:
 
 
 def _filled(line: str, width: int) -> str:
-    first, *words = line.split(" ")
-    lines = [first]
-    for word in words:
+    words = line.split(" ")
+    whole = [part for word in words for part in (chop_cells(word, width) if is_too_wide(word, width) else [word])]
+    lines = whole[:1]
+    for word in whole[1:]:
         longer = f"{lines[-1]} {word}"
         if is_too_wide(longer, width):
             lines.append(word)

@@ -150,3 +150,12 @@ def test_a_word_that_stands_for_no_key_is_cut_as_it_is_alone() -> None:
 )
 def test_a_long_list_is_cut_and_counted(names: list[str], most: int, shown: str) -> None:
     assert shown_text.first_of(names, most) == shown
+
+
+@pytest.mark.parametrize("letter", ["x", "漢"])
+def test_a_word_without_a_place_to_break_is_broken_at_the_width_and_a_path_is_not(letter) -> None:
+    folded = shown_text.folded(f"a server said {letter * 230} in /tmp/{letter * 120}/y")
+    *broken, last = folded.split("\n")
+    assert "".join(folded.split()) == f"aserversaid{letter * 230}in/tmp/{letter * 120}/y"
+    assert len(broken) >= 3 and not any(shown_text.is_too_wide(line) for line in (*broken, last))
+    assert f"/tmp/{letter * 120}/y" in last
