@@ -13,7 +13,8 @@ from calibrations.rules import Standing
 from calibrations.tier_words import tier_text
 from meridian.figures import colours
 
-COLUMNS = ("title", "verdict", "estimate", "low", "high", "published_verdict", "why")
+# pandas leaves out the middle of a frame that is wider than the console
+COLUMNS = ("verdict", "estimate", "title", "why", "published_verdict", "low", "high")
 BLOCKING = ("tier", "metric", "verdict", "reason", "needs", "split")
 
 
@@ -22,7 +23,10 @@ def frame(rows: Iterable[CertificateRow]) -> pd.DataFrame:
 
     The numbers are those of the metric that decided the verdict.
     """
-    values = {row.id: [row.title, row.verdict, *_numbers(row.decided_by), _why(row)] for row in rows}
+    values = {}
+    for row in rows:
+        estimate, low, high, published = _numbers(row.decided_by)
+        values[row.id] = [row.verdict, estimate, row.title, _why(row), published, low, high]
     return pd.DataFrame.from_dict(values, orient="index", columns=list(COLUMNS)).rename_axis("id")
 
 

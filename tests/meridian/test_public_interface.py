@@ -226,7 +226,10 @@ def test_a_result_is_found_by_its_number_however_it_is_written(finished) -> None
 
 def test_tables_show_what_matters_and_all_of_it_is_there(finished) -> None:
     run = meridian.open(finished)
-    assert list(run.verdicts) == ["title", "verdict", "estimate", "low", "high", "published_verdict", "why"]
+    assert list(run.verdicts) == ["verdict", "estimate", "title", "why", "published_verdict", "low", "high"]
+    with pd.option_context("display.width", 100, "display.max_columns", 0):  # of a console
+        header = str(run.verdicts).partition("\n")[0].split()
+    assert [name for name in header if name != "..."] == ["verdict", "estimate", "low", "high"]
     assert list(run.heads) == ["role", "denoising", "noising", "attribution", "knockout"] and len(run.heads) == 32
     full = run.tables["heads"]
     assert run.heads["denoising"].tolist() == full["02_denoising"].tolist() and "02_denoising_low95" in full
