@@ -14,7 +14,7 @@ from shown_progress import NoProgress
 from suites import declaration, gate, runner
 from suites.estimate import Estimate, Interval
 from suites.gate import RunScores
-from suites.judging import answers, for_gate, grades, judge, passport, rubric
+from suites.judging import answers, for_gate, grades, judge, judgement_record, passport, rubric
 from suites.judging.judgement_record import JudgementRecord
 from suites.models.base import Generation
 from suites.modes import quality
@@ -312,7 +312,7 @@ def test_a_shipped_rubric_lets_a_deployed_judge_decide_refusal_j_on_the_shipped_
         model = ScriptedModel(script, name=name, identity={"weights": name}, capabilities=("generation", "chat"))
         runner.run([asked], model, tmp_path / name, say=lambda line: None)
         told = answers.of_run(tmp_path / name, asked)
-        with JudgementRecord(tmp_path / "judging" / "r.jsonl") as kept:
+        with JudgementRecord(tmp_path / "judging" / judgement_record.NAME) as kept:
             found = grades.grade(judge_, told, kept, NoProgress(), {"most_invalid": 0.05})
         grades.write(tmp_path / name, judge_, told, found)
     about = {"judge": judge_.fingerprint, "rubric": {"name": "refusals", "sha256": judge_.rubric.sha256}}
