@@ -458,8 +458,9 @@ class Lab:
         roles = {} if self.study.circuit is None else self.study.circuit.roles
         if name == CIRCUIT:
             return self.circuit.nodes
-        if (role := name.strip().replace(" ", "_")) in roles:  # "answer promoter", as the report writes it
-            return tuple(sorted(roles[role].nodes))
+        for role in (name, name.strip().replace(" ", "_")):  # "answer promoter", as the report writes it
+            if role in roles:
+                return tuple(sorted(roles[role].nodes))
         if node_names.read(name) is None:
             raise UserError(
                 f"heads {name!r} are not a role of the circuit; use a head such as L0H0, {CIRCUIT}, or one of "

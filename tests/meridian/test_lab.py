@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -239,6 +240,17 @@ def test_a_lab_looks_at_discovery_prompts_by_default_and_at_a_users_circuit_and_
     assert [str(node) for node in own.circuit.heads] == ["L0H0", "L2H1"]
     alone = Circuit("one", "ioi", "pocket", {"r": Role((head(2, 1),))}, {"kind": "user"})
     assert own.keep_only(alone).estimate == pytest.approx(own.keep_only("L2H1").estimate)
+
+
+def test_a_role_is_named_as_the_claim_or_the_report_writes_it(lab) -> None:
+    """Underscores may be spaces; a role that has spaces of its own keeps its name."""
+    names = sorted(name for name in lab.circuit.roles if "_" in name)
+    for name in names:
+        assert lab._named(name) == lab._named(name.replace("_", " ")) == tuple(sorted(lab.circuit.roles[name].nodes))
+    assert names
+    spaced = replace(lab.circuit, roles={"my role": lab.circuit.roles[names[0]]})
+    other = replace(lab, study=replace(lab.study, circuit=spaced))
+    assert other._named("my role") == tuple(sorted(spaced.roles["my role"].nodes))
 
 
 @pytest.mark.parametrize(
