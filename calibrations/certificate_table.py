@@ -174,5 +174,7 @@ def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
 
 def _blocked(gate: Mapping[str, Any]) -> str:
     needs = f": needs {gate['needs']}" if gate["needs"] else ""
-    reason = gate["reason"].partition(":")[0] if gate["verdict"] == "insufficient" else ""
-    return f"{gate['metric']} ({gate['verdict']}{' ' + reason if reason else ''}{needs})"
+    code, _, detail = gate["reason"].partition(":") if gate["verdict"] == "insufficient" else ("", "", "")
+    if code.replace("_", " ") == "follows from":  # the code alone would not say from what
+        code = f"it follows from{detail}"
+    return f"{gate['metric']} ({gate['verdict']}{', ' + code if code else ''}{needs})"

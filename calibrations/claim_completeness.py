@@ -267,8 +267,8 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
         **decided,
         "reasons": ()
         if decided["verdict"] == "pass"
-        else (f"incomplete: circuit and model differ by {score:.2f} of N without {together.names[worst]}",),
-        "needs": settled_by(decided["verdict"], room, len(found[0].places), _worst_heads(found, worst)),
+        else (f"incomplete: circuit and model differ by {score:.2f} of N {_in_absence(found, worst)}",),
+        "needs": settled_by(decided["verdict"], room, len(found[0].places), _fuller_than(found, worst)),
         "companions": {
             "limit": config["max_incompleteness"],
             "score": score,
@@ -282,15 +282,28 @@ def _names(one: Losses) -> list[str]:
     return [f"{group['name']}, {one.recipe}" for group in one.groups]
 
 
-def _worst_heads(found: Sequence[Losses], place: int) -> str:
-    """The fuller claim that the set at `place` calls for. The sets of each recipe are the empty one, then its groups."""
+def _set_at(found: Sequence[Losses], place: int) -> tuple[Losses, int | None]:
+    """The recipe and the group (None for no group) of the set at `place`: each recipe has the empty set, then its groups."""
     for one in found:
-        if place == 0:
-            return f"a claim that does all of the task by itself under {one.recipe.replace('_', ' ')}"
         if place <= len(one.groups):
-            return _fuller(_heads(one, place - 1))
+            return one, place - 1 if place else None
         place -= 1 + len(one.groups)
     raise IndexError(place)
+
+
+def _in_absence(found: Sequence[Losses], place: int) -> str:
+    """Without which heads, and under which recipe."""
+    one, group = _set_at(found, place)
+    without = "with every claimed head in place" if group is None else f"without {_heads(one, group)}"
+    return f"{without} ({one.recipe.replace('_', ' ')})"
+
+
+def _fuller_than(found: Sequence[Losses], place: int) -> str:
+    """The fuller claim that the set at `place` calls for."""
+    one, group = _set_at(found, place)
+    if group is None:
+        return f"a claim that does all of the task by itself under {one.recipe.replace('_', ' ')}"
+    return _fuller(_heads(one, group))
 
 
 def _heads(one: Losses, place: int) -> str:
@@ -298,7 +311,7 @@ def _heads(one: Losses, place: int) -> str:
 
 
 def _fuller(heads: str) -> str:
-    return f"a claim with what stands in for {heads}, or acts through it"
+    return f"a claim that includes the heads that stand in for {heads}, or through which those act"
 
 
 def _sentence(one: Losses, place: int) -> str:

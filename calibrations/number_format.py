@@ -12,6 +12,11 @@ def number(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
+def rounded(value: float, digits: int) -> float:
+    """The value to so many decimals, without the minus of a negative zero."""
+    return round(value, digits) + 0.0
+
+
 def three_digits(value: float | None) -> str:
     """Three significant digits (0.123, 12.3, 1.2e-05); a dash for a missing number."""
     return "–" if value is None else f"{value:.3g}"

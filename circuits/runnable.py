@@ -68,6 +68,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     if not isinstance(kind, str) or not kind:
         raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
     _require_plain(stored, path)
+    _require_sizes(stored, path)  # transformers warns of some of them before its own refusal
     if kind not in CONFIG_MAPPING:
         raise UserError(
             f"{path} has model_type {_cut(kind)}, which transformers {transformers.__version__} does not know (code that comes "
@@ -81,7 +82,8 @@ def configuration_in(folder: Path) -> PretrainedConfig:
         if stored.get(section) and not getattr(config, section, None):
             setattr(config, section, stored[section])
     require_runnable(config, str(folder))
-    _require_sizes(config, path)
+    _require_sizes({name: getattr(config, name, None) for name in SIZES}, path)
+    _require_width(config, path)
     return config
 
 
@@ -141,15 +143,19 @@ def _cut(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _require_sizes(config: PretrainedConfig, path: Path) -> None:
+def _require_sizes(sizes: Mapping[str, Any], path: Path) -> None:
     """Raises UserError for an impossible number of layers, heads, vocabulary entries or positions."""
     for name in SIZES:
-        size = getattr(config, name, None)
+        size = sizes.get(name)
         if size is not None and (type(size) is not int or not 0 < size < LARGEST):
             raise UserError(
                 f"{path} has {name} {size!r}, and a model has a whole number of at least 1; copy the model's configuration "
                 "there anew"
             )
+
+
+def _require_width(config: PretrainedConfig, path: Path) -> None:
+    """Raises UserError if the heads do not divide the residual stream among them."""
     width, heads = getattr(config, "hidden_size", None), config.num_attention_heads
     if width and not getattr(config, "head_dim", None) and width % heads:
         raise UserError(

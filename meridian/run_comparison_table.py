@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations.certificate_table import STYLES
-from calibrations.number_format import number
+from calibrations.number_format import number, rounded
 from meridian.run_comparison import GAINED, LOST, RunComparison
 from meridian.run_differences import LEVEL, HeadDifferences, NoDifference
 from shown_text import WIDTH
@@ -64,7 +64,7 @@ def _quantities(found: RunComparison) -> Table:
 
 def _signed(value: float, low: float, high: float) -> str:
     """The value with its sign and its interval, three decimals, never -0.000."""
-    value, low, high = (round(float(one), 3) + 0.0 for one in (value, low, high))
+    value, low, high = (rounded(float(one), 3) for one in (value, low, high))
     return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibrations.number_format import interval_text, three_digits
+from calibrations.number_format import interval_text, rounded, three_digits
 from meridian.report.sources import FieldSource
 from result_types import StoredValue
 
@@ -57,4 +57,4 @@ def plain(value: Number, source: FieldSource | None = None) -> TableCell:
 
 def _shown(value: float) -> str:
     """Three digits; a value that differs from 0 only by rounding is 0."""
-    return three_digits(round(value, DECIMALS) + 0.0)
+    return three_digits(rounded(value, DECIMALS))

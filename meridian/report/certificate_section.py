@@ -37,7 +37,6 @@ FIRST_GROUPS = 5  # of each table; the others can be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
 DRAWN_INTERVAL = "in brackets: 90 % percentile bootstrap over clusters, drawn again from result 20"
-OF_NO_GROUP = re.compile(r"\bwithout nothing\b")  # the empty group of heads: the intact circuit and model
 
 
 @dataclass(frozen=True)
@@ -153,10 +152,10 @@ def meaning(tier_name: str) -> str:
 def words(reason: str) -> str:
     """A reason in words: `not_faithful: ...` becomes `not faithful: ...`, `n_prompts: ...` becomes `too few prompts: ...`.
 
-    Metrics and tasks in it lose their underscores, and "without nothing" is replaced by its meaning.
+    Metrics and tasks in it lose their underscores.
     """
     said = CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
-    return in_sentence(OF_NO_GROUP.sub("with every claimed head in place", said))
+    return in_sentence(said)
 
 
 def gate_name(metric: str, titles: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
+from calibrations.number_format import rounded
 from circuits.circuit import PRIMARY_RECIPES
 from meridian import ranges, report, run_comparison
 from meridian.figures import static
@@ -206,7 +207,7 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 def _number(value: float) -> str:
     """Three decimals, never -0.000; 0 for what differs from it only by rounding."""
-    return f"{round(value, 3) + 0.0:.3f}" if round(value, DECIMALS) else "0"
+    return f"{rounded(value, 3):.3f}" if round(value, DECIMALS) else "0"
 
 
 def _html(frame: pd.DataFrame) -> str:

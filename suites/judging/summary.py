@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrations.number_format import rounded
 from shown_text import WIDTH, folded
 from suites.estimate import Estimate
 from suites.judging import bias
@@ -127,7 +128,7 @@ def shown(estimate: Estimate, interval: bool = True, digits: int = 3) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
+    return f"{rounded(value, digits):.{digits}f}"
 
 
 def _exploratory(console: Console, reasons: Sequence[str]) -> None:

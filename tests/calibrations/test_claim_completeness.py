@@ -66,7 +66,7 @@ def test_a_group_that_costs_one_side_more_fails_and_is_named_with_both_losses(sh
         record.reasons[0],
     )
     assert words and [float(number) for number in words.groups()] == pytest.approx([circuit, model], abs=0.02)
-    assert record.needs == "a claim with what stands in for L2H1, or acts through it"
+    assert record.needs == "a claim that includes the heads that stand in for L2H1, or through which those act"
 
 
 def subject_heads(name, recipe):
@@ -83,7 +83,8 @@ def test_a_recipe_off_the_distribution_gates_only_every_recipe():
     score = found["P.incompleteness_score"]
     assert score.verdict == "fail"
     heads = " ".join(f"L{layer}H{head}" for layer, head in subject_heads("the whole claim", "zero"))
-    assert score.needs == f"a claim with what stands in for {heads}, or acts through it"
+    assert score.needs == f"a claim that includes the heads that stand in for {heads}, or through which those act"
+    assert score.reasons[0].endswith(f"of N without {heads} (zero)")
     assert "(zero)" in found["P.completeness_every_recipe"].reasons[0]
 
 
@@ -118,6 +119,22 @@ def test_the_score_of_wang_et_al_holds_what_faithfulness_lacks():
     assert nothing == pytest.approx(0.25, abs=0.01)  # of the group that is nothing: 1 - faithfulness
 
 
+def test_the_sets_of_the_score_are_named_by_their_heads_and_recipe():
+    """Each recipe has the empty set, in which every claimed head stays, then its groups."""
+    subject = evidence()
+    mean, zero = (completeness.losses(subject, recipe) for recipe in ("mean", "zero"))
+    first, count = mean.groups[0], len(mean.groups)
+    heads = " ".join(f"L{layer}H{head}" for layer, head in first["heads"])
+    said = [completeness._in_absence([mean, zero], place) for place in (0, 1, count + 1)]
+    assert said == [
+        "with every claimed head in place (mean)",
+        f"without {heads} (mean)",
+        "with every claimed head in place (zero)",
+    ]
+    with pytest.raises(IndexError):
+        completeness._in_absence([mean, zero], count + len(zero.groups) + 2)
+
+
 def test_a_claim_of_all_heads_is_never_passed():
     docs = documents()
     docs["22"]["data"]["completeness"].update(groups=[], recipes={})
@@ -144,7 +161,7 @@ def test_insufficient(law, reason):
 
 def test_noise_leaves_it_undecided_and_says_how_many_prompts_it_takes():
     record = one(evidence(incompleteness={("L2H1", "mean"): 0.12}, noise=4.0, n_evaluation=60, **SMALL))
-    assert record.verdict == "inconclusive" and record.needs.startswith(("about ", "a claim with"))
+    assert record.verdict == "inconclusive" and record.needs.startswith(("about ", "a claim that includes"))
 
 
 def test_where_heads_do_little_the_losses_are_shares_of_d():

@@ -163,6 +163,22 @@ def test_what_a_failed_gate_needs_is_said() -> None:
     assert certificate_table.blocking_lines(document) == [said]
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("follows_from: P.outside, C14.d_prime", "insufficient, it follows from P.outside, C14.d_prime"),
+        ("follows from: P outside, C14 d'", "insufficient, it follows from P outside, C14 d'"),  # as in_words has it
+        ("n_prompts: 58 prompts; at least 90", "insufficient, n_prompts"),
+        ("too few prompts: 58 prompts; at least 90", "insufficient, too few prompts"),
+        ("zero_variance", "insufficient, zero_variance"),
+    ],
+)
+def test_a_gate_that_could_not_decide_says_for_want_of_what(reason, said) -> None:
+    gate = {"metric": "M93", "verdict": "insufficient", "reason": reason, "needs": None, "split": "evaluation"}
+    document = {**folded(2, "supported under zero"), "blocking": {"4": [gate]}}
+    assert certificate_table.blocking_lines(document) == [f"Blocks tier 4: M93 ({said})"]
+
+
 def test_a_set_of_heads_is_shown_once_under_the_recipe_where_it_is_worst() -> None:
     twice = [dict(record) for record in RECORDS]
     both = {"mean": recipe(3.0, group(MANY, 0.7, 1.0)), "resample": recipe(3.0, group(MANY, 0.6, 1.1))}

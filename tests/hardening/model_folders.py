@@ -142,6 +142,7 @@ WRONG: dict[str, Change] = {
     "another width": key(CONFIG, "n_embd", 100),
     "width null": key(CONFIG, "n_embd", None),
     "another vocabulary": key(CONFIG, "vocab_size", 17),
+    "a vocabulary of -1": key(CONFIG, "vocab_size", -1),
     "a vocabulary of 10^12": key(CONFIG, "vocab_size", 10**12),
     "no positions": key(CONFIG, "n_positions", 0),
     "positions in words": key(CONFIG, "n_positions", "many"),

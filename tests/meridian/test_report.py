@@ -467,9 +467,6 @@ def test_words_of_reasons() -> None:
     )
     typed = "write calibration.c13.min_prompts=90 beside 01_baseline.json"  # to be typed as it stands
     assert words(typed) == typed
-    assert words("incomplete: they differ by 0.85 of N without nothing, noise") == (
-        "incomplete: they differ by 0.85 of N with every claimed head in place, noise"
-    )
     assert words("n_prompts: 58 prompts; at least 90") == "too few prompts: 58 prompts; at least 90"
     titles = {"C12": "convergent validity", "C11": "bootstrap stability"}
     assert gate_name("C12.convergent_validity", titles) == "C12 convergent validity"
