@@ -1,5 +1,8 @@
 """Ctrl-C at any moment: one sentence and exit code 130, also during imports, and at once if pressed twice.
 
+A scheduler that ends a job (SIGTERM) and a terminal that closes (SIGHUP) stop it in the same way, with 143 and 129. A process
+that was told to ignore one of them, as under nohup, still does. "Ctrl-C" below means any of them.
+
 The first Ctrl-C raises KeyboardInterrupt, so that partly written files are removed; `run.py` prints the sentence when the
 exception arrives. A second Ctrl-C ends the process at once. Results appear in one step, so none is ever half-written.
 
@@ -26,7 +29,8 @@ from collections.abc import Iterator
 from types import FrameType
 
 STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
-CODE = 130  # exit code
+CODE = 130  # exit code of Ctrl-C
+SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # a system may lack the last one
 SECONDS_AFTER_A_DROP = 0.01  # after this time the finalizer has ended
 SECONDS_BETWEEN_LOOKS = 0.01  # interval of checks whether an import has ended
 IMPORTING = "<frozen importlib"  # prefix of the file names of Python's own frames during an import
@@ -36,13 +40,20 @@ _raised = False  # the first Ctrl-C has been raised
 _awaited = False  # the first Ctrl-C waits for the end of an import
 _due = False  # the import has ended, and the next signal is the Ctrl-C that waited
 _caught = False  # some caller catches KeyboardInterrupt
+_code = CODE  # exit code of the signal that came first
 
 
 def take_over() -> None:
     """Handle Ctrl-C from now on; call this before anything else is imported."""
-    signal.signal(signal.SIGINT, _handle)
+    for number in _signals():
+        if number == signal.SIGINT or signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _handle)
     sys.unraisablehook = _raise_again
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # registered first, so it runs last
+
+
+def _signals() -> list[signal.Signals]:
+    return [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
 
 
 def asked() -> bool:
@@ -62,19 +73,21 @@ def caught() -> Iterator[None]:
 
 
 def say() -> int:
-    """Print the sentence on the error stream, once; returns the exit code."""
+    """Print the sentence on the error stream, once; returns the exit code: 128 and the number of the signal."""
     global _told, _saying
     if not _told:
         _saying = True
         print(STOPPED, file=sys.stderr, flush=True)
         _told, _saying = True, False
-    return CODE
+    return _code
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    global _raised, _awaited, _due
+    global _raised, _awaited, _due, _code
     if _saying:  # let the sentence be printed once and whole; the process is about to end
         return
+    if not asked():
+        _code = 128 + number
     again, _awaited, _due = _raised or (_awaited and not _due), False, False
     if again or not _caught:
         leave()
@@ -126,7 +139,8 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def leave() -> None:
     """End the process at once, without exit handlers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # another Ctrl-C would print the sentence again
+    for number in _signals():  # another one would print the sentence again
+        signal.signal(number, signal.SIG_IGN)
     if not _told:
         os.write(2, f"{STOPPED}\n".encode())
-    os._exit(CODE)
+    os._exit(_code)

@@ -33,7 +33,11 @@ NAMELESS = {
     "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
 }
 COUNTED = ("prompts", "measurement", "engine", "experiment")  # their integers are counts of at least 1, except seeds
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # parameters of glibc's mallopt
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+KEPT_BYTES, RETURNED_BYTES = (
+    64 << 20,
+    8 << 20,
+)  # freed memory that is kept; a block of this size is returned when it is freed
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +265,7 @@ def start(
 
     `warn` is called with the message of a tracker that fails; if it is None, the console prints the message.
     """
-    _keep_freed_memory()
+    _keep_small_blocks()
     given = list(HydraConfig.get().overrides.task)
     settings, identifiers, defaults = checked(config, HydraConfig.get().runtime.choices, given)
     if not settings["results"].strip():
@@ -312,13 +316,13 @@ def selected(select: object) -> Sequence[str]:
     return list(registry.CALIBRATIONS) if "M93" in chosen else chosen  # M93 reads all the others
 
 
-def _keep_freed_memory() -> None:
-    """Let the allocator keep freed memory (only glibc has such a setting).
+def _keep_small_blocks() -> None:
+    """Let the allocator keep freed small blocks, and return large ones to the system (only glibc has such settings).
 
-    Without this, re-mapping freed memory took 16 % of a sampling step of the local learning coefficient on one CPU core, and
-    3 % of patching.
+    Re-mapping small blocks took 16 % of a sampling step of the local learning coefficient on one CPU core. Large blocks that are
+    kept are cut up by smaller ones: with 1 GiB for both sizes, patching 6,400 prompts took 0.9 GiB more and was not faster.
     """
     with contextlib.suppress(AttributeError, OSError):
         adjust = ctypes.CDLL(None).mallopt
-        for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            adjust(option, KEPT_BYTES)
+        adjust(M_TRIM_THRESHOLD, KEPT_BYTES)
+        adjust(M_MMAP_THRESHOLD, RETURNED_BYTES)

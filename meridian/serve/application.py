@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from calibrations.number_format import rounded
@@ -26,6 +26,7 @@ from meridian import ranges, report, run_comparison
 from meridian.figures import static
 from meridian.figures.values import Figure
 from meridian.report import folder_page, pages
+from meridian.report.certificate_section import gate_name
 from meridian.serve.shelf import Shelf
 from meridian.serve.trial import DIRECTIONS, EVERY, KINDS, TrialQuestion, Trials
 from results_io import UserError
@@ -85,7 +86,8 @@ class Pages:
         """Two runs side by side."""
         a, b = (self.shelf.run(request.query_params.get(side, "")) for side in ("a", "b"))
         found = run_comparison.compare(a.path, b.path)
-        changed = [one for one in found.verdicts if one["change"]]
+        titles = {row.id: row.title for run in (a, b) for row in run.rows}
+        changed = [one | {"name": gate_name(one["metric"], titles)} for one in found.verdicts if one["change"]]
         return self._page(
             "compare",
             found=found,
@@ -160,9 +162,16 @@ class Pages:
     def script(self, request: Request) -> Response:
         return FileResponse(HERE / "serve.js", media_type="text/javascript")
 
-    def _page(self, name: str, **values: Any) -> Response:
+    async def refused(self, request: Request, error: Exception) -> Response:
+        """The sentence of a UserError: a page for somebody who reads it in a browser, JSON for a script."""
+        status = 404 if request.method == "GET" else 400
+        if "text/html" not in request.headers.get("accept", ""):
+            return JSONResponse({"refused": str(error)}, status_code=status)
+        return self._page("refused", status, reason=str(error), root=f"{request.scope['root_path']}/")
+
+    def _page(self, name: str, status: int = 200, **values: Any) -> Response:
         text = self.templates.get_template(f"{name}.html.j2").render(results=self.shelf.results.name, **values)
-        return HTMLResponse(text, headers={"Content-Security-Policy": STRICT})
+        return HTMLResponse(text, status_code=status, headers={"Content-Security-Policy": STRICT})
 
 
 def application(results: Path, token: str, trials: Trials | None = None) -> Starlette:
@@ -184,7 +193,7 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
-        exception_handlers={UserError: _refused},
+        exception_handlers={UserError: shown.refused},
     )
 
 
@@ -196,13 +205,6 @@ async def _body(request: Request) -> bytes:
         if len(sent) > MOST_SENT:
             raise UserError(f"a question has at most {MOST_SENT} bytes; shorten it")
     return bytes(sent)
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    status = 404 if request.method == "GET" else 400
-    if "text/html" in request.headers.get("accept", ""):  # somebody reads it in a browser
-        return PlainTextResponse(str(error), status_code=status)
-    return JSONResponse({"refused": str(error)}, status_code=status)
 
 
 def _number(value: float) -> str:

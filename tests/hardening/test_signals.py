@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment is one sentence and exit code 130: during imports, during a run, twice, and at the end."""
+"""A signal at any moment is one sentence and its exit code: during imports, during a run, twice, and at the end."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def program(*arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-def stopped(process: subprocess.Popen[str], *after: float) -> tuple[int, str]:
-    """(exit code, what was said) of a process that is sent Ctrl-C after so many seconds each."""
+def stopped(process: subprocess.Popen[str], *after: float, by: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+    """(exit code, what was said) of a process that is sent a signal after so many seconds each."""
     for seconds in after:
         time.sleep(seconds)
         if process.poll() is None:
-            os.kill(process.pid, signal.SIGINT)
+            os.kill(process.pid, by)
     _, errors = process.communicate(timeout=120)
     return process.returncode, errors
 
@@ -50,6 +50,32 @@ def stopped(process: subprocess.Popen[str], *after: float) -> tuple[int, str]:
 @pytest.mark.parametrize("after", [(0.0,), (0.3,), (0.1, 0.0)])
 def test_during_imports(after, tmp_path) -> None:
     assert stopped(program(*SMALL, f"results={tmp_path}"), *after) == (interruption.CODE, SAID)
+
+
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("after", [(0.0,), (0.1, 0.0)])
+def test_a_scheduler_and_a_closed_terminal_stop_it_alike(by, code, after, tmp_path) -> None:
+    assert stopped(program(*SMALL, f"results={tmp_path}"), *after, by=by) == (code, SAID)
+
+
+def test_the_code_is_that_of_the_first_signal_and_the_second_ends_the_process() -> None:
+    script = (
+        "def sent(number):\n    os.kill(os.getpid(), number); time.sleep(5)\n"
+        "with interruption.caught():\n"
+        "    try:\n        sent(signal.SIGTERM)\n"
+        "    except KeyboardInterrupt:\n        print('cleaning', flush=True); sent(signal.SIGINT); print('never')\n"
+    )
+    assert ended(script) == (143, "cleaning\n", SAID)
+
+
+def test_a_signal_that_is_ignored_still_is() -> None:
+    """As nohup has it."""
+    ignored = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    script = (
+        f"{ignored}import os, interruption\ninterruption.take_over()\nos.kill(os.getpid(), signal.SIGHUP)\nprint('on')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")
 
 
 @pytest.mark.slow

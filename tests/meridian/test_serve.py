@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -118,6 +119,17 @@ def test_a_long_note_of_a_comparison_is_folded(client, shelf, monkeypatch) -> No
     assert f"<p>{notes[1]}</p></details>" in shown
 
 
+def test_verdicts_that_changed_are_named_in_words(client, shelf, monkeypatch) -> None:
+    changed = {"metric": "C12.convergent_validity", "verdict": ("pass", "fail"), "change": "lost"}
+    kept = {"metric": "C14.d_prime", "verdict": ("pass", "pass"), "change": ""}
+    monkeypatch.setattr(run_comparison.RunComparison, "verdicts", [changed, kept])
+    monkeypatch.setattr(run_comparison.RunComparison, "sentence", lambda self: "")
+    monkeypatch.setattr(application, "_drawn", lambda figures: [])
+    shown = client.get(f"/{TOKEN}/compare?a=pocket/ioi&b=pocket/again").text
+    (row,) = re.findall(r'<th scope="row">(.*?)</tr>', shown)
+    assert row == 'C12 convergent validity</th><td class="pass">pass</td><td class="fail">fail</td><td>lost</td>'
+
+
 @pytest.mark.slow
 def test_reports_results_and_comparisons_are_opened(client, shelf) -> None:
     shown = client.get(f"/{TOKEN}/report/pocket/ioi/report.html")
@@ -195,7 +207,10 @@ def test_links_that_lead_out_pipes_and_folders_are_not_opened(tmp_path) -> None:
             answer = client.get(f"/{TOKEN}/{address}")
             assert answer.status_code == 404 and list(answer.json()) == ["refused"], address
             read = client.get(f"/{TOKEN}/{address}", headers={"accept": "text/html,*/*;q=0.8"})
-            assert read.status_code == 404 and read.text == answer.json()["refused"], address
+            assert read.status_code == 404 and answer.json()["refused"] in html.unescape(read.text), address
+            assert re.search(rf'<a href="/{TOKEN}/">results</a>', read.text), address  # the way back
+            style = re.search(r'<link rel="stylesheet" href="([^"]+)">', read.text)
+            assert style and client.get(style[1]).headers["content-type"].startswith("text/css"), address
     assert client.get(f"/{TOKEN}/folder/drift/demo/again.json").json()["snapshot"] == "s1"
     assert client.get(f"/{TOKEN}/drift/other/index.html").status_code == 404
     assert "drift/other/index.html" not in client.get(f"/{TOKEN}/").text
