@@ -13,9 +13,11 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -350,7 +352,6 @@ PROMISED = (  # the first whose words a command has counts
     Promise("suite=s02_codeword_families suite.gcg.optimise=true", "No suffix is optimised for s02_codeword_families"),
     Promise("suite=all results=old", "outputs asked", "old/OLD/suites/generations.jsonl"),
     Promise("suite=all results=new", "outputs asked", "new/NEW/suites/generations.jsonl"),
-    Promise("suite=all model=local", "outputs asked", "results/*/suites/generations.jsonl"),
     Promise("suite=all model=endpoint", "outputs asked", "results/*/suites/generations.jsonl"),
     Promise("suite=all", "Traceable failures", "results/pocket/suites/generations.jsonl"),
     Promise("suite=s01_refusals", leaves="results/my-model/suites/s01_refusals/186_*.json"),
@@ -361,6 +362,7 @@ PROMISED = (  # the first whose words a command has counts
     # AFTER refuses always, so no sibling passes; the page says that such a drift leaves nothing to trace
     Promise("task=failures model=local", "no failures", code=2),
     Promise("task=failures", leaves="results/*/failures/**/141_trace.json"),
+    Promise("serve", r"pocket.*ioi(.|\n)*Stopped serving"),
     Promise("run.py -m", r"\d certificates pooled in", "results/summary.csv"),
     Promise("tracker=wandb", "W&B offline run; upload it with: wandb sync results/wandb/offline-run-", CERTIFIED),
     Promise("task=all", leaves="results/summary.json"),
@@ -406,7 +408,6 @@ BY_PROGRAM = {  # program: why none of its commands is run here, and the test th
     "bash": "scripts/gpu_check.sh needs a GPU; its parts: tests/scripts/test_gpu_check.py",
 }
 NOT_RUN: dict[str, str] = {  # words: the reason, and the test that covers the command or why none can
-    "serve": "ends when it is stopped; tests/meridian/test_serve.py",
     "hydra/launcher=submitit_local": "starts processes that read the shipped defaults; tests/meridian/test_scale_out.py",
     "hydra/launcher=slurm": "needs a cluster; no test can, tests/meridian/test_scale_out.py has what jobs are shown",
     "hydra/launcher=ray_local": "needs the package ray; tests/meridian/test_scale_out.py",
@@ -516,6 +517,9 @@ class Page:
         words = self.filled(words)
         if words[0] == "python" and words[1] != "run.py":
             return script(words, self)
+        if kind(words) == "serve":
+            self.made("results/pocket/ioi")
+            return served(words, self.folder)
         key = key_line(words)
         for path in self.kept.files.get(key, ()):
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -578,6 +582,21 @@ def script(words: Words, page: Page) -> Outcome:
     line = [sys.executable, *words[1:], *added]
     done = subprocess.run(line, cwd=page.tree, env=environment, capture_output=True, text=True, check=False)
     return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def served(words: Words, folder: Path) -> Outcome:
+    """Start the server, open the page whose address it says, and stop it as a reader does."""
+    line = [sys.executable, str(ROOT / words[1]), *words[2:]]
+    with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        try:
+            with urllib.request.urlopen(said.split()[0], timeout=60) as page:
+                shown = page.read().decode()
+        finally:
+            process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    return Outcome(process.returncode, f"{said}{shown}{output}", errors)
 
 
 COMMANDS: dict[str, list[Words]] = {}
