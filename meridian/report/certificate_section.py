@@ -19,7 +19,7 @@ from meridian import worst_recipe
 from meridian.figures import forest
 from meridian.figures.names import in_sentence
 from meridian.report import first_screen, sources
-from meridian.report.sources import FieldSource, file_of, of_certificate
+from meridian.report.sources import FieldSource, file_of, of_certificate, step
 from meridian.run_folder import RunFolder
 
 MEANING = {  # what each tier means, by its name without the recipe and without the addition about labels
@@ -280,7 +280,7 @@ def _recipe_sources(run: RunFolder) -> list[dict[str, FieldSource]]:
     name, at = file_of(run, "P") or "", _record_field(run, "P.faithfulness")
     drawn = FieldSource(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
     table = run.companions("P.faithfulness").get("by_method", {})
-    fields = {recipe: f"{at}.companions.by_method.{recipe}" for recipe in table}
+    fields = {recipe: f"{at}.companions.by_method{step(recipe)}" for recipe in table}
     return [
         {
             "faithfulness": FieldSource(name, f"{fields[recipe]}.faithfulness"),

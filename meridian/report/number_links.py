@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from calibrations.registry import CALIBRATIONS, PRECONDITIONS
+from calibrations.registry import PRECONDITIONS
 from meridian import outside_effects
 from meridian.figures.forest import RANDOM_CIRCUITS
 from meridian.figures.graph import head_name
 from meridian.figures.values import CircuitGraph, Curves, Figure, Forest, HeatMap
 from meridian.report import head_facts
 from meridian.report.head_facts import Method
-from meridian.report.sources import OVER_PROMPTS, FieldSource, file_of, of_certificate
+from meridian.report.sources import OVER_PROMPTS, FieldSource, file_of, of_certificate, step
 from meridian.run_folder import RunFolder
 
 Links = Mapping[tuple[int, int], FieldSource]  # by row and column of the table
@@ -32,7 +32,6 @@ TABLES = tuple(  # pattern of a map's name, the result that it shows, and its ta
 )
 EXAMPLE = re.compile(r"lens_example_(\d+)")
 CURVE = re.compile("lens_(probability|logit_diff)")
-PLAIN = re.compile(r"[A-Za-z_][\w ,:/-]*")  # a name that a field's path holds without quotes
 ESTIMATE, EFFECT = 2, 4  # columns of `figure_numbers`' tables of forests and of the graph
 
 
@@ -71,28 +70,23 @@ def of(run: RunFolder, drawn: Mapping[str, Mapping[str, Figure]]) -> dict[str, L
 def _estimates(run: RunFolder) -> Iterator[tuple[tuple[str, str], FieldSource]]:
     """((forest, label of a row), its source): a record's estimate, and its companions for each recipe or template."""
     for row in run.rows:
-        file = file_of(run, CALIBRATIONS[row.id].NUMBER if row.id in CALIBRATIONS else PRECONDITIONS)
-        document = run.calibration(row.id)
-        for place, record in enumerate(() if file is None or document is None else document["records"]):
+        document = run.calibration(row.id) or {"number": PRECONDITIONS, "records": ()}
+        file = file_of(run, document["number"]) or ""
+        for place, record in enumerate(document["records"]):
             at, metric = f"records[{place}]", record["metric"]
             more = cast("Mapping[str, Any]", record.get("companions", {}))
-            yield ("forest_calibrations", metric), FieldSource(file or "", f"{at}.estimate")
+            yield ("forest_calibrations", metric), FieldSource(file, f"{at}.estimate")
             for recipe in more.get("by_method") or {}:
-                source = FieldSource(file or "", f"{at}.companions.by_method{_named(recipe)}.faithfulness")
+                source = FieldSource(file, f"{at}.companions.by_method{step(recipe)}.faithfulness")
                 words = recipe.replace("_", " ")
                 yield ("forest_calibrations", f"{metric}, {words}"), source
                 if metric == "P.faithfulness":
                     yield ("forest_recipes", words), source
             if "random_median" in more:
-                yield ("forest_recipes", RANDOM_CIRCUITS), FieldSource(file or "", f"{at}.companions.random_median")
+                yield ("forest_recipes", RANDOM_CIRCUITS), FieldSource(file, f"{at}.companions.random_median")
             for template in more.get("by_template") or {}:
-                source = FieldSource(file or "", f"{at}.companions.by_template{_named(template)}.faithfulness")
+                source = FieldSource(file, f"{at}.companions.by_template{step(template)}.faithfulness")
                 yield ("forest_templates", template.replace("_", " ")), source
-
-
-def _named(name: str) -> str:
-    """A step of a field's path to `name`."""
-    return f".{name}" if PLAIN.fullmatch(name) else f'["{name}"]'
 
 
 def _outside(run: RunFolder, methods: Mapping[str, Method]) -> Iterator[tuple[tuple[int, int], FieldSource]]:

@@ -35,6 +35,7 @@ FIELDS = tuple(  # pattern of a figure's name, the result that it shows, and the
         ("failure_carriers", "141", "named"),
     )
 )
+PLAIN = re.compile(r"[A-Za-z_][\w ,:/-]*")  # a name that a field's path has without quotes
 NAMED = re.compile(r"Results? ((?:\w+(?:, | to | and )?)+)\.")
 
 
@@ -56,6 +57,11 @@ class FieldSource:
 def of_certificate(field: str, made: str = "") -> FieldSource:
     """A field of certificate.json."""
     return FieldSource(CERTIFICATE, field, made)
+
+
+def step(name: str) -> str:
+    """The part of a field's path that leads to the key `name`."""
+    return f".{name}" if PLAIN.fullmatch(name) else f'["{name}"]'
 
 
 def file_of(run: RunFolder, number: str) -> str | None:
