@@ -90,16 +90,24 @@ class Session:
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Mapping[str, Any]:
         """The reply to one request. TimedOut, SandboxEnded or TooMuch without one; lines with another nonce are ignored."""
-        nonce = secrets.token_hex(16)
-        assert self.process.stdin is not None
+        nonce, until = secrets.token_hex(16), time.monotonic() + seconds
         with contextlib.suppress(BrokenPipeError):  # the process has ended, which reading will show
-            self.process.stdin.write(json.dumps({**request, "nonce": nonce}).encode() + b"\n")
-            self.process.stdin.flush()
-        until = time.monotonic() + seconds
+            self._send(json.dumps({**request, "nonce": nonce}).encode() + b"\n", until)
         while True:
             found = _reply(self._line(until), nonce)
             if found is not None:
                 return found
+
+    def _send(self, line: bytes, until: float) -> None:
+        """Write a line. TimedOut if the process does not read it in time: a pipe holds only 64 KiB."""
+        assert self.process.stdin is not None
+        into, left = self.process.stdin.fileno(), memoryview(line)
+        os.set_blocking(into, False)
+        while left:
+            seconds = until - time.monotonic()
+            if seconds <= 0 or not select.select([], [into], [], seconds)[1]:
+                raise TimedOut
+            left = left[os.write(into, left) :]
 
     def _line(self, until: float) -> bytes:
         while b"\n" not in self._read:

@@ -6,9 +6,11 @@ asked again. The model is known only from the file, so the identity contains the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,13 +37,15 @@ Outputs = Sequence[str | None]
 @dataclass(frozen=True)
 class ImportedItem:
     """An item with the model's `outputs` (one per repeat; None for a failed call) or the log-likelihood of each choice (nats),
-    and the hashes from the file. `expect`: what the judging mode needs, if it is not A3."""
+    and the hashes from the file. `expect`: what the judging mode needs, if it is not A3. `scored`: whether each output is right
+    by each scorer of the other harness; None where its value does not say so."""
 
     item: Item
     outputs: tuple[str | None, ...]
     logprobs: tuple[float, ...]
     foreign: Mapping[str, str]
     expect: Mapping[str, Any] | None = None
+    scored: Mapping[str, tuple[bool | None, ...]] = field(default_factory=dict)
 
     @property
     def said(self) -> Outputs:
@@ -75,15 +79,42 @@ def write(found: Imported, folder: Path) -> Path:
         raise UserError(
             f"items have {sorted({len(found.items[0].said), *repeats})} repeats; import a run with as many of each"
         )
-    suite = _suite(found, folder)
-    identity = {"kind": "imported", **found.source}
-    name = found.source["model"]
-    with GenerationLog(folder / generations.NAME, identity, name, 0) as log:
-        _record(log, suite, found)
-    (judged,) = judgement.derive(folder / generations.NAME, [suite])
-    judgement.write(folder / judgement.NAME, [judged])
-    results.write(folder, [judged], results.TestedModel(name, identity, 0))
+    with _whole(folder):
+        suite = _suite(found, folder)
+        identity = {"kind": "imported", **found.source}
+        name = found.source["model"]
+        with GenerationLog(folder / generations.NAME, identity, name, 0) as log:
+            _record(log, suite, found)
+        (judged,) = judgement.derive(folder / generations.NAME, [suite])
+        judgement.write(folder / judgement.NAME, [judged])
+        results.write(folder, [judged], results.TestedModel(name, identity, 0))
     return folder
+
+
+@contextlib.contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """After a UserError the folder has only what it had before, and is not there if it was not."""
+    before = set(folder.iterdir()) if folder.is_dir() else None
+    try:
+        yield
+    except UserError:
+        for path in set(folder.iterdir()) - (before or set()) if folder.is_dir() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if before is None and folder.is_dir():
+            folder.rmdir()
+        raise
+
+
+def judged_otherwise(found: Imported, folder: Path) -> dict[str, tuple[int, int]]:
+    """{scorer of the other harness: (outputs that it judges otherwise than the written run, outputs that both judge)}."""
+    (judged,) = judgement.derive(folder / generations.NAME, [declaration.load(folder)])
+    ours = {case.item.id: [outcome.correct for outcome in case.outcomes] for case, _ in judged.cases}
+    pairs: dict[str, list[tuple[bool, bool]]] = {}
+    for one in found.items:
+        for scorer, theirs in one.scored.items():
+            both = zip(theirs, ours[one.item.id], strict=True)
+            pairs.setdefault(scorer, []).extend((a, b) for a, b in both if a is not None and b is not None)
+    return {scorer: (sum(a != b for a, b in both), len(both)) for scorer, both in pairs.items()}
 
 
 def identifier(text: str) -> str:

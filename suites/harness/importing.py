@@ -44,6 +44,10 @@ def main(arguments: Sequence[str]) -> int:
         f"{len(found.items)} items, {len(said)} outputs, {failed} of them failed calls"
         + ("" if status == "success" else f"; the run ended with the status {status}, so it may lack items")
     )
+    for scorer, (other, both) in imported.judged_otherwise(found, folder).items():
+        print(
+            f"{scorer} of the log judges {other} of {both} outputs otherwise than the results here, which are by our scorer"
+        )
     print(
         f"{folder}: python run.py judge and gate read it like a run of suite=file {shlex.quote(f'suite.path={folder}')}"
     )

@@ -103,7 +103,20 @@ def _item(name: str, samples: Sequence[tuple[bytes, Mapping[str, Any]]]) -> Impo
         for scorer, score in (sample.get("scores") or {}).items():
             foreign[f"{scorer}_epoch_{sample['epoch']}"] = json.dumps(score["value"], sort_keys=True)
     item = Item(name, prompt, system=system, earlier=earlier, answers=answers)
-    return ImportedItem(item, tuple(_output(sample) for _, sample in samples), (), foreign)
+    outputs = tuple(_output(sample) for _, sample in samples)
+    return ImportedItem(item, outputs, (), foreign, scored=_scored([sample for _, sample in samples]))
+
+
+def _scored(samples: Sequence[Mapping[str, Any]]) -> dict[str, tuple[bool | None, ...]]:
+    """Whether each output is right by each scorer: inspect's C and I, 1 and 0, true and false; None for another value."""
+    given = [sample.get("scores") or {} for sample in samples]
+    known = {"C": True, "I": False}
+
+    def right(value: Any) -> bool | None:
+        return known.get(value) if isinstance(value, str) else bool(value) if value in (0, 1) else None
+
+    names = dict.fromkeys(scorer for scores in given for scorer in scores)
+    return {name: tuple(right(scores.get(name, {}).get("value")) for scores in given) for name in names}
 
 
 def _turns(sample: Mapping[str, Any]) -> tuple[str | None, tuple[tuple[str, str], ...], str]:

@@ -21,7 +21,7 @@ from suites.statistics import bootstrap, judging
 
 Case = TypeVar("Case")
 NUMBER, ID = judge_bias.NUMBER, judge_bias.NAME
-OVERALL, INJECTION = "all", "injection"
+OVERALL, INJECTION, ORDER = "all", "injection", "order"
 FEWEST_LIFTED = 20  # fewer cases give no interval
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 NOT_COMPARED = missing("not_applicable", "a judge of single answers compares no texts", "share of pairs")
@@ -31,13 +31,17 @@ NOT_COMPARED = missing("not_applicable", "a judge of single answers compares no 
 class Bias:
     """`jbs`: JBS by kind of change, over all kinds, and for "injection", an instruction inside the losing text or the answer.
 
-    `own`: how much more often the judge's own text wins by the judge than by people. `found`: the biases ("own" among them) whose
-    interval lies above the allowed size.
+    `own`: how much more often the judge's own text wins by the judge than by people. `place`: how much more often the text shown
+    first wins than the other. `length`: how much more often the longer text wins by the judge than by people. These three are
+    over all labelled pairs. `found`: the biases ("own" and "length" among them) whose interval lies above the allowed size; place
+    (which is a bias of "order") and length count in either direction.
     """
 
     jbs: Mapping[str, Metric]
-    own: Estimate
-    found: tuple[str, ...]
+    own: Estimate = NOT_COMPARED
+    place: Estimate = NOT_COMPARED
+    length: Estimate = NOT_COMPARED
+    found: tuple[str, ...] = ()
 
 
 def chosen(pairs: Sequence[Case], cases: int, seed: int) -> list[Case]:
@@ -112,8 +116,7 @@ def _of_flips(
         if any(one.error is not None for one in (said, again[k], *row)) or said.verdict is None:
             continue
         labels = [
-            judging.SWAPPED[one.verdict] if kind == "order" else one.verdict
-            for kind, one in zip(kinds, row, strict=True)
+            judging.SWAPPED[one.verdict] if kind == ORDER else one.verdict for kind, one in zip(kinds, row, strict=True)
         ]
         flips.append([int(label != said.verdict) for label in labels])
         reruns.append([int(again[k].verdict != said.verdict)])
@@ -132,22 +135,56 @@ def _of_flips(
 def own_texts(
     pairs: Sequence[AnswerPair], judged: Sequence[judging.PairVerdict], people: Mapping[str, str], judge: str, seed: int
 ) -> Estimate:
-    """Mean over pairs with exactly one text by the judge of (its points by the judge - its points by people).
+    """`_favour` of the judge's own text, over pairs with exactly one text by it."""
+    own = [(0, 0) if pair.authors is None else tuple(int(author == judge) for author in pair.authors) for pair in pairs]
+    return _favour(pairs, judged, people, [a - b for a, b in own], "have one text of the judge's own", seed)
+
+
+def longer_texts(
+    pairs: Sequence[AnswerPair],
+    judged: Sequence[judging.PairVerdict],
+    people: Mapping[str, str],
+    gaps: Sequence[float],
+    seed: int,
+) -> Estimate:
+    """`_favour` of the longer text. `gaps` [pair]: length of A minus that of B."""
+    return _favour(pairs, judged, people, [int(np.sign(gap)) for gap in gaps], "have texts of unequal length", seed)
+
+
+def _favour(
+    pairs: Sequence[AnswerPair],
+    judged: Sequence[judging.PairVerdict],
+    people: Mapping[str, str],
+    sides: Sequence[int],
+    which: str,
+    seed: int,
+) -> Estimate:
+    """Mean of (points of one text by the judge - its points by people); `sides` [pair]: 1 for text A, -1 for B, 0 for neither.
 
     A win is 1 point, a tie 1/2. Bootstrap interval over pairs. Not applicable without such a pair, insufficient under 20.
     """
-    gaps = []
-    for pair, verdict in zip(pairs, judged, strict=True):
-        if pair.authors is None or (pair.authors[0] == judge) == (pair.authors[1] == judge):
-            continue
-        if verdict.merged is None or pair.id not in people:
-            continue
-        gap = POINTS[verdict.merged] - POINTS[people[pair.id]]
-        gaps.append(gap if pair.authors[0] == judge else -gap)
+    gaps = [
+        side * (POINTS[verdict.merged] - POINTS[people[pair.id]])
+        for pair, verdict, side in zip(pairs, judged, sides, strict=True)
+        if side and verdict.merged is not None and pair.id in people
+    ]
     if len(gaps) < bootstrap.MINIMUM_CLUSTERS:
-        reason = f"{len(gaps)} labelled pairs have one text of the judge's own; {bootstrap.MINIMUM_CLUSTERS} are needed"
+        reason = f"{len(gaps)} labelled pairs {which}; {bootstrap.MINIMUM_CLUSTERS} are needed"
         return missing("not_applicable" if not gaps else "insufficient_data", reason, "share of pairs", len(gaps))
     return bootstrap.mean(gaps, seed=seed, unit="share of pairs")
+
+
+def places(judged: Sequence[judging.PairVerdict], clusters: Sequence[str], seed: int) -> Estimate:
+    """Share of verdicts for the text shown first, less that for the other: mean of `first_position` / 2 over the pairs.
+
+    A fair judge scores 0, also one that is noisy, since it errs to both sides. Bootstrap interval over `clusters` [pair].
+    Insufficient under 20. Pairs with an unreadable verdict are left out.
+    """
+    read = [
+        (pair.first_position / 2, unit) for pair, unit in zip(judged, clusters, strict=True) if pair.merged is not None
+    ]
+    values, units = [value for value, _ in read], [unit for _, unit in read]
+    return bootstrap.mean(values, units, seed=seed, unit="share of verdicts", shares=False)
 
 
 def above(metric: Estimate, most: float) -> bool:
@@ -157,7 +194,26 @@ def above(metric: Estimate, most: float) -> bool:
     return (metric.value if metric.ci is None else metric.ci.low) > most
 
 
-def summarise(jbs: Mapping[str, Metric], own: Estimate, settings: Mapping[str, Any]) -> Bias:
+def summarise(
+    jbs: Mapping[str, Metric],
+    settings: Mapping[str, Any],
+    own: Estimate = NOT_COMPARED,
+    place: Estimate = NOT_COMPARED,
+    length: Estimate = NOT_COMPARED,
+) -> Bias:
     """The biases, and which of them are `above` the setting `most` (share of judgements)."""
-    kinds = [kind for kind, metric in jbs.items() if kind != OVERALL and above(metric.estimate, settings["most"])]
-    return Bias(jbs, own, (*kinds, *(["own"] if above(own, settings["most"]) else [])))
+    most = settings["most"]
+    kinds = [kind for kind, metric in jbs.items() if kind != OVERALL and above(metric.estimate, most)]
+    if ORDER not in kinds and _either_way(place, most):
+        kinds.insert(0, ORDER)
+    kinds += ["own"] if above(own, most) else []
+    kinds += ["length"] if _either_way(length, most) else []
+    return Bias(jbs, own, place, length, tuple(kinds))
+
+
+def _either_way(metric: Estimate, most: float) -> bool:
+    """Whether the whole interval, or a value without one, is above `most` or below -`most`."""
+    if metric.value is None:
+        return False
+    low, high = (metric.value, metric.value) if metric.ci is None else (metric.ci.low, metric.ci.high)
+    return low > most or high < -most

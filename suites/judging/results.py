@@ -107,7 +107,12 @@ def _bias(folder: Path, judge: Judge, found: Bias, subject: Mapping[str, Any], s
         "n": {"cases": found.jbs[bias.OVERALL].estimate.n, "perturbations": len(found.jbs) - 1},
         "found": list(found.found),
         "data": {},
-        "records": [*records, _record(bias.ID, "own_texts", found.own, ())],
+        "records": [
+            *records,
+            _record(bias.ID, "own_texts", found.own, ()),
+            _record(bias.ID, "first_place", found.place, ()),
+            _record(bias.ID, "longer_texts", found.length, ()),
+        ],
     }
     return _write(folder, document)
 

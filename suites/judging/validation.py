@@ -96,15 +96,16 @@ def of_pairs(
     ]
     cases = bias.chosen(readable, settings["bias"]["cases"], seed)
     own = bias.own_texts(judged.pairs, judged.verdicts, people, judge.name, seed)
+    units = [pair.asked.cluster for pair in judged.pairs]
+    place = bias.places(judged.verdicts, units, seed)
+    length = bias.longer_texts(judged.pairs, judged.verdicts, people, judged.length_gaps, seed)
     jbs = bias.measure(judge, cases, record, bar)
     excluded = {**judged.excluded, NO_MAJORITY: len(given.by_item) - len(people)}
     return Validation(
         agreement,
         labels.agreement(given, list(judge.rubric.labels)),
-        bias.summarise(jbs, own, settings["bias"]),
-        judging.pairwise(
-            judged.verdicts, judged.length_gaps, seed=seed, clusters=[pair.asked.cluster for pair in judged.pairs]
-        ),
+        bias.summarise(jbs, settings["bias"], own, place, length),
+        judging.pairwise(judged.verdicts, judged.length_gaps, seed=seed, clusters=units),
         {reason: count for reason, count in excluded.items() if count},
         given.sha256,
         settings["bias"]["cases"],
@@ -144,7 +145,7 @@ def of_grades(
     drawn = bias.until_lifted(others, said, judge.rubric.best, least, cases, seed)
     drawn += bias.chosen(passed, cases - len(drawn), seed)
     chosen = questions(answers, drawn)
-    biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), bias.NOT_COMPARED, settings["bias"])
+    biases = bias.summarise(bias.measure_alone(judge, chosen, record, bar), settings["bias"])
     excluded = {NO_MAJORITY: lost} if lost else {}
     return Validation(agreement, found, biases, None, excluded, given.sha256, cases, *_unread(said, settings))
 

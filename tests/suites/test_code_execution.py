@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,32 @@ def test_only_the_right_program_passes_and_no_escape_succeeds(escaped):
     assert all(escaped[name]["error"] is None for name in ESCAPES)  # the sandbox started each time
     assert escaped["exit code 0"]["why"]["twos"] == "it ended with exit code 0 and gave no answer"
     assert escaped["identity"]["isolation"] == "limits, no isolation"
+
+
+STOLEN = """
+import json, os, sys, time
+frame = sys._getframe()
+while not {"request", "replies"} <= set(frame.f_locals):
+    frame = frame.f_back
+loaded = {"nonce": frame.f_locals["request"]["nonce"], "value": True}
+os.write(frame.f_locals["replies"], json.dumps(loaded).encode() + b"\\n")
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_does_not_read_a_long_request_ends_in_time():
+    """It says that it is loaded and sleeps; what a test sends is longer than a pipe holds."""
+    numbers = list(range(40_000))
+    started = time.monotonic()
+    found = as_another_user(
+        {
+            "asleep": (STOLEN, [["long", [numbers, 2], 3]], 2.0),
+            "honest": ("def f(a, b): return len(a) + b", [["long", [numbers, 2], 40_002]], 20.0),
+        }
+    )
+    assert time.monotonic() - started < 30
+    assert found["asleep"]["tests"] == {"long": "timeout"} and found["honest"]["tests"] == {"long": "passed"}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import results_io
 from results_io import UserError
 from suites import declaration
-from suites.harness import imported, importing
+from suites.harness import imported, importing, inspect_log
 from suites.log import chain, generations
 
 DATA = Path(__file__).parents[1] / "data" / "imports" / "tiny__model"
@@ -314,3 +314,53 @@ def test_the_command_imports(tmp_path, capsys):
     shutil.copy(TRUTHFUL, tmp_path)
     assert importing.main([str(tmp_path / TRUTHFUL.name), str(tmp_path / "run")]) == 0
     assert "suite.path=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("folder_is_there", "left"), [(False, None), (True, ["mine.txt"])])
+def test_a_refused_import_leaves_nothing_and_the_mended_file_is_imported(folder_is_there, left, tmp_path, capsys):
+    target, path = tmp_path / "run", tmp_path / TRUTHFUL.name
+    if folder_is_there:
+        target.mkdir()
+        (target / "mine.txt").write_text("mine")
+    first, *others = TRUTHFUL.read_text().splitlines()
+    odd = json.dumps({**json.loads(first), "doc_id": "\u2028"})  # no line of an items file may hold it
+    path.write_text("\n".join([odd, *others]) + "\n")
+    assert importing.main([str(path), str(target)]) == 2
+    assert (sorted(one.name for one in target.iterdir()) if target.exists() else None) == left
+    shutil.copy(TRUTHFUL, path)
+    assert importing.main([str(path), str(target)]) == 0
+    assert (target / "mine.txt").exists() is folder_is_there
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({}, "includes of the log judges 0 of 5"), ({"C": "I", "I": "C"}, "5 of 5")]
+)
+def test_outputs_that_the_logs_scorer_judges_otherwise_are_counted(change, said, tmp_path, capsys):
+    path = tmp_path / INSPECT.name
+    with zipfile.ZipFile(INSPECT) as stored, zipfile.ZipFile(path, "w") as written:
+        for name in stored.namelist():
+            content = json.loads(stored.read(name))
+            for score in (content.get("scores") or {}).values() if name.startswith("samples/") else ():
+                score["value"] = change.get(score["value"], score["value"])
+            written.writestr(name, json.dumps(content))
+    assert importing.main([str(path), str(tmp_path / "run")]) == 0
+    assert f"{said} outputs otherwise than the results here, which are by our scorer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "right"),
+    [
+        ("C", True),
+        ("I", False),
+        ("P", None),
+        ("N", None),
+        (1, True),
+        (0.0, False),
+        (0.5, None),
+        (True, True),
+        (None, None),
+    ],
+)
+def test_a_scorers_value_is_right_wrong_or_neither(value, right):
+    samples = [{"scores": {"mine": {"value": value}}}, {}]
+    assert inspect_log._scored(samples) == {"mine": (right, None)}

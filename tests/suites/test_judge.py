@@ -474,8 +474,72 @@ def test_a_bias_is_found_by_the_lower_end_of_its_interval():
     assert not bias.above(missing("undefined", "no case", "share"), 0.1)
     none = judge_bias.jbs([[0]] * 30, [[0]] * 30)
     metrics = {name: replace(none, estimate=size) for name, size in sizes.items()}
-    assert bias.summarise(metrics, sizes["unsure"], {"most": 0.1}).found == ("sure",)
-    assert bias.summarise(metrics, sizes["sure"], {"most": 0.1}).found == ("sure", "own")
+    most = {"most": 0.1}
+    assert bias.summarise(metrics, most, own=sizes["unsure"]).found == ("sure",)
+    assert bias.summarise(metrics, most, own=sizes["sure"]).found == ("sure", "own")
+    against = {name: of_size(-0.2, -size.ci.high, -size.ci.low) for name, size in sizes.items()}
+    for name, found in (("unsure", ("sure",)), ("sure", ("order", "sure"))):
+        assert bias.summarise(metrics, most, place=sizes[name]).found == found
+        assert bias.summarise(metrics, most, place=against[name]).found == found
+    for one in (sizes["sure"], against["sure"]):
+        assert bias.summarise(metrics, most, length=one).found == ("sure", "length")
+    assert bias.summarise(metrics, most, own=against["sure"]).found == ("sure",)  # modesty is no reason
+
+
+class SometimesBiased(demo.ScriptedJudge):
+    """Biased on a share of the questions, the same ones every time, and fair on the others."""
+
+    def __init__(self, planted: str, share: float) -> None:
+        super().__init__("fair")
+        self.kind, self.share = planted, share
+
+    @property
+    def identity(self):
+        return {"kind": "sometimes biased", "planted": self.kind, "share": self.share}
+
+    def verdict(self, prompt: str) -> str:
+        asked = demo.QUESTION.search(prompt)[0]
+        self.planted = "fair"
+        if int(results_io.sha256([self.kind, asked])[:8], 16) / 2**32 >= self.share:
+            return super().verdict(prompt)
+        if self.kind in ("first", "second"):
+            return {"first": "A", "second": "B"}[self.kind]
+        self.planted = "longer"
+        longer = super().verdict(prompt)
+        return longer if self.kind == "longer" else judging.SWAPPED[longer]
+
+
+@pytest.mark.parametrize(
+    ("planted", "share", "found"),
+    [
+        ("first", 0.3, "order"),
+        ("first", 0.25, "order"),
+        ("second", 0.3, "order"),
+        ("longer", 0.35, "length"),
+        ("shorter", 0.35, "length"),
+    ],
+)
+def test_a_bias_on_some_of_the_questions_is_found_from_all_labelled_pairs(planted, share, found, tmp_path):
+    """Some of these judges agree with people well enough (kappa .74); 30 pairs are too few to be sure of their bias."""
+    settings = {"bias": {"cases": 30, "most": 0.1}, "most_invalid": 0.05}
+    with JudgementRecord(tmp_path / judgement_record.NAME) as kept:
+        judge_ = of(SometimesBiased(planted, share))
+        validated = validation.of_pairs(judge_, demo.labelled(), {}, kept, Bar(), settings, 0)
+        fair = validation.of_pairs(of(SometimesBiased(planted, 0.0)), demo.labelled(), {}, kept, Bar(), settings, 0)
+    assert f"biased: {found}" in validated.reasons and not validated.deploy
+    assert fair.bias.found == () and fair.deploy
+
+
+def test_place_by_hand():
+    """Of 40 pairs the first wins both orders on 12, the second on 4; on 8 the first wins one order and the other is a tie."""
+    pairs_ = [judging.PairVerdict("A", "B")] * 12 + [judging.PairVerdict("B", "A")] * 4
+    pairs_ += (
+        [judging.PairVerdict("A", "tie")] * 8 + [judging.PairVerdict("A", "A")] * 16 + [judging.PairVerdict(None, "A")]
+    )
+    found = bias.places(pairs_, [str(k) for k in range(41)], 0)
+    assert found.value == pytest.approx((12 - 4 + 8 / 2) / 40) and found.n == 40 and found.ci.low < 0.3 < found.ci.high
+    clustered = bias.places(pairs_, [str(k // 2) for k in range(41)], 0)
+    assert clustered.value == found.value and clustered.n == 20  # units of the bootstrap
 
 
 LIFTED = (

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+import yaml
 
 import results_io
-from suites import declaration, runner
+from suites import declaration, lock, runner
 from suites.bridge import pairing, stored_pairs, task
 from suites.item import Suite
 from suites.models import open_model
 from suites.models.endpoint import Endpoint
+from tests.commandline import command
 from tests.suites import chat_model, test_endpoint, test_safety_suites
 
 POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
@@ -156,6 +159,31 @@ def test_failures_of_a_safety_suite_on_a_local_model_become_a_task(tmp_path):
     for pair in group.pairs:
         item = suite.by_id[pair.source]
         assert (pair.wrong.strip(), pair.answer.strip()) == (item.expect["canary"], item.answers[0])
+
+
+@pytest.mark.slow
+def test_failures_of_a_safety_suite_go_through_the_command_to_a_certificate(tmp_path):
+    """A suite of mode S3 in a folder: run, its failures traced to heads, tested on the other half, judged."""
+    suite = as_injections(declaration.load("a10_padding_ioi"))
+    shipped = yaml.safe_load((declaration.find("a10_padding_ioi") / "suite.yaml").read_text())
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    declared = {key: value for key, value in shipped.items() if key not in ("generator", "canary", "gate")}
+    declared |= {"id": suite.id, "mode": suite.mode, "parameters": {}, "gate": None}
+    (mine / "suite.yaml").write_text(yaml.safe_dump(declared))
+    lines = [json.dumps({**lock.plain_item(item), "expect": dict(item.expect)}) for item in suite.items]
+    (mine / lock.ITEMS_FILE).write_text("\n".join(lines) + "\n")
+    (mine / lock.FILE).write_text(lock.freeze(declaration.read(mine)))
+    results = f"results={tmp_path / 'results'}"
+    ran = command("suite=file", f"suite.path={mine}", results)
+    assert ran.code == 0 and "injected_sentences" in ran.output, ran.errors
+    sizes = ("prompts.discovery=30", "prompts.evaluation=30", "prompts.held_out=20", "prompts.reference=60")
+    traced = command("task=failures", f"task.group={suite.id}", "calibration=[c11,m98]", *sizes, results)
+    assert traced.code == 0, traced.errors
+    (path,) = (tmp_path / "results").rglob("141_trace.json")
+    stored = results_io.read(path)
+    assert stored["group"]["mode"] == "S3" and stored["named"][0]["restored"] > 0.1
+    assert re.search(r"L\dH\d restores 0\.\d\d \[.*\] on the confirmation half: (confirmed|refuted|undecided)", traced.said)
 
 
 @pytest.mark.slow
