@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from calibrations import registry
-from meridian import config_files, locks, overrides, ranges, trackers
+from meridian import allocator, config_files, locks, overrides, ranges, trackers
 from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.reporter import Reporter
 from results_io import UserError
@@ -33,11 +32,6 @@ NAMELESS = {
     "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
 }
 COUNTED = ("prompts", "measurement", "engine", "experiment")  # their integers are counts of at least 1, except seeds
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
-KEPT_BYTES, RETURNED_BYTES = (
-    64 << 20,
-    8 << 20,
-)  # freed memory that is kept; a block of this size is returned when it is freed
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +259,7 @@ def start(
 
     `warn` is called with the message of a tracker that fails; if it is None, the console prints the message.
     """
-    _keep_small_blocks()
+    allocator.keep_small_blocks()
     given = list(HydraConfig.get().overrides.task)
     settings, identifiers, defaults = checked(config, HydraConfig.get().runtime.choices, given)
     if not settings["results"].strip():
@@ -314,15 +308,3 @@ def selected(select: object) -> Sequence[str]:
         raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
     chosen = [registry.get(str(name)).ID for name in names]
     return list(registry.CALIBRATIONS) if "M93" in chosen else chosen  # M93 reads all the others
-
-
-def _keep_small_blocks() -> None:
-    """Let the allocator keep freed small blocks, and return large ones to the system (only glibc has such settings).
-
-    Re-mapping small blocks took 16 % of a sampling step of the local learning coefficient on one CPU core. Large blocks that are
-    kept are cut up by smaller ones: with 1 GiB for both sizes, patching 6,400 prompts took 0.9 GiB more and was not faster.
-    """
-    with contextlib.suppress(AttributeError, OSError):
-        adjust = ctypes.CDLL(None).mallopt
-        adjust(M_TRIM_THRESHOLD, KEPT_BYTES)
-        adjust(M_MMAP_THRESHOLD, RETURNED_BYTES)

@@ -12,7 +12,7 @@ import results_io
 from calibrations import calibrate as calibrating
 from calibrations import certificate, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
-from meridian import aggregate, commandline, integrity
+from meridian import aggregate, allocator, commandline, integrity
 from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.context import RunContext
 from meridian.headline import READ, WORDED_BY, headline
@@ -51,7 +51,7 @@ def _measure(context: RunContext, plan: Plan, task: str) -> Path:
         measure.path_of(folder, number).unlink(missing_ok=True)  # it may be from an earlier run with other settings
     announce_replacement(context, plan, folder)
     reporter, prompts = context.reporter, f"prompts-{plan.prompts_sha256[:12]}"
-    arguments = (reporter.bar, shared, reporter.say, lambda: context.alone(shared, prompts))
+    arguments = (allocator.before_each(reporter.bar), shared, reporter.say, lambda: context.alone(shared, prompts))
     measure.measure(plan, folder, ["01"], *arguments)
     if not context.settings["measurement"]["regardless"] and (absent := absent_behaviour(context, folder)):
         measure.remove_stale(plan, folder, [number for number in numbers if number not in calibrating.ALWAYS_READ])
@@ -149,6 +149,7 @@ def absent_behaviour(context: RunContext, folder: Path) -> str | None:
 
 def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
     """Stage 2 for one folder of results."""
+    allocator.give_back()
     return calibrating.calibrate(folder, context.identifiers, context.settings["calibration"])
 
 
@@ -186,6 +187,7 @@ def report(context: RunContext, folder: Path) -> None:
         return
     from meridian import report
 
+    allocator.give_back()
     run = RunFolder.open(folder)
     report.write(run)
     context.reporter.tracker("finished", run)

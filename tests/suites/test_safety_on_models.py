@@ -183,7 +183,9 @@ def test_failures_of_a_safety_suite_go_through_the_command_to_a_certificate(tmp_
     (path,) = (tmp_path / "results").rglob("141_trace.json")
     stored = results_io.read(path)
     assert stored["group"]["mode"] == "S3" and stored["named"][0]["restored"] > 0.1
-    assert re.search(r"L\dH\d restores 0\.\d\d \[.*\] on the confirmation half: (confirmed|refuted|undecided)", traced.said)
+    assert re.search(
+        r"L\dH\d restores 0\.\d\d \[.*\] on the confirmation half: (confirmed|refuted|undecided)", traced.said
+    )
 
 
 @pytest.mark.slow
