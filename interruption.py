@@ -41,6 +41,7 @@ _awaited = False  # the first Ctrl-C waits for the end of an import
 _due = False  # the import has ended, and the next signal is the Ctrl-C that waited
 _caught = False  # some caller catches KeyboardInterrupt
 _code = CODE  # exit code of the signal that came first
+_counted = False  # a signal has come
 
 
 def take_over() -> None:
@@ -49,11 +50,23 @@ def take_over() -> None:
         if number == signal.SIGINT or signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _handle)
     sys.unraisablehook = _raise_again
-    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # registered first, so it runs last
+    atexit.register(_ignore)  # registered first, so it runs last
 
 
 def _signals() -> list[signal.Signals]:
     return [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+
+
+def _ignore() -> None:
+    for number in _signals():
+        signal.signal(number, signal.SIG_IGN)
+
+
+def let_go() -> None:
+    """Leave SIGTERM and SIGHUP to the system again, for a worker process: its parent says the sentence."""
+    for number in _signals():
+        if signal.getsignal(number) is _handle:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def asked() -> bool:
@@ -77,17 +90,27 @@ def say() -> int:
     global _told, _saying
     if not _told:
         _saying = True
-        print(STOPPED, file=sys.stderr, flush=True)
+        try:
+            print(STOPPED, file=sys.stderr, flush=True)
+        except OSError:  # the terminal was closed; what is still to be flushed must not change the exit code
+            _mute()
         _told, _saying = True, False
     return _code
 
 
+def _mute() -> None:
+    """Let output go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in (1, 2):
+        os.dup2(nowhere, descriptor)
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
-    global _raised, _awaited, _due, _code
+    global _raised, _awaited, _due, _code, _counted
     if _saying:  # let the sentence be printed once and whole; the process is about to end
         return
-    if not asked():
-        _code = 128 + number
+    if not _counted:
+        _counted, _code = True, 128 + number
     again, _awaited, _due = _raised or (_awaited and not _due), False, False
     if again or not _caught:
         leave()
@@ -139,8 +162,8 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
 
 def leave() -> None:
     """End the process at once, without exit handlers."""
-    for number in _signals():  # another one would print the sentence again
-        signal.signal(number, signal.SIG_IGN)
+    _ignore()  # another one would print the sentence again
     if not _told:
-        os.write(2, f"{STOPPED}\n".encode())
+        with contextlib.suppress(OSError):  # the terminal was closed
+            os.write(2, f"{STOPPED}\n".encode())
     os._exit(_code)

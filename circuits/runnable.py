@@ -68,7 +68,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     if not isinstance(kind, str) or not kind:
         raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
     _require_plain(stored, path)
-    _require_sizes(stored, path)  # transformers warns of some of them before its own refusal
+    _require_sizes({"vocab_size": stored.get("vocab_size")}, path)  # transformers warns of it before its own refusal
     if kind not in CONFIG_MAPPING:
         raise UserError(
             f"{path} has model_type {_cut(kind)}, which transformers {transformers.__version__} does not know (code that comes "
@@ -149,7 +149,7 @@ def _require_sizes(sizes: Mapping[str, Any], path: Path) -> None:
         size = sizes.get(name)
         if size is not None and (type(size) is not int or not 0 < size < LARGEST):
             raise UserError(
-                f"{path} has {name} {size!r}, and a model has a whole number of at least 1; copy the model's configuration "
+                f"{path} has {name} {_cut(size)}, and a model has a whole number of at least 1; copy the model's configuration "
                 "there anew"
             )
 

@@ -23,11 +23,11 @@ def command(context: RunContext) -> None:
         )
     token, listening = secrets.token_urlsafe(16), opened(int(context.settings["serve"]["port"]))
     port = listening.getsockname()[1]
-    context.reporter.say(f"http://{HOST}:{port}/{token}/ shows {context.results}; stop it with Ctrl+C")
     server = uvicorn.Server(
         uvicorn.Config(application(context.results, token), log_level="warning", access_log=False, lifespan="off")
     )
     try:
+        context.reporter.say(f"http://{HOST}:{port}/{token}/ shows {context.results}; stop it with Ctrl+C")
         server.run(sockets=[listening])
     except KeyboardInterrupt:  # how it is stopped
         context.reporter.say("Stopped serving.")

@@ -12,6 +12,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+import interruption
+
 Task = tuple[Any, ...]  # a function of a module and its arguments
 
 
@@ -41,6 +43,7 @@ def _prepare() -> None:
 
     scipy's warnings of lost precision are silenced: samples with almost no variance cause them, and their verdicts say so.
     """
+    interruption.let_go()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.filterwarnings("ignore", message="Precision loss", category=RuntimeWarning)
     threadpool_limits(1)

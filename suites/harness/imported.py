@@ -6,11 +6,10 @@ asked again. The model is known only from the file, so the identity contains the
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,30 +78,25 @@ def write(found: Imported, folder: Path) -> Path:
         raise UserError(
             f"items have {sorted({len(found.items[0].said), *repeats})} repeats; import a run with as many of each"
         )
-    with _whole(folder):
-        suite = _suite(found, folder)
-        identity = {"kind": "imported", **found.source}
-        name = found.source["model"]
-        with GenerationLog(folder / generations.NAME, identity, name, 0) as log:
-            _record(log, suite, found)
-        (judged,) = judgement.derive(folder / generations.NAME, [suite])
-        judgement.write(folder / judgement.NAME, [judged])
-        results.write(folder, [judged], results.TestedModel(name, identity, 0))
+    _try_out(found, folder)
+    suite = _suite(found, folder)
+    identity = {"kind": "imported", **found.source}
+    name = found.source["model"]
+    with GenerationLog(folder / generations.NAME, identity, name, 0) as log:
+        _record(log, suite, found)
+    (judged,) = judgement.derive(folder / generations.NAME, [suite])
+    judgement.write(folder / judgement.NAME, [judged])
+    results.write(folder, [judged], results.TestedModel(name, identity, 0))
     return folder
 
 
-@contextlib.contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """After a UserError the folder has only what it had before, and is not there if it was not."""
-    before = set(folder.iterdir()) if folder.is_dir() else None
-    try:
-        yield
-    except UserError:
-        for path in set(folder.iterdir()) - (before or set()) if folder.is_dir() else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if before is None and folder.is_dir():
-            folder.rmdir()
-        raise
+def _try_out(found: Imported, folder: Path) -> None:
+    """Write the suite to a temporary folder, so that a refusal comes before anything is written to `folder`."""
+    with tempfile.TemporaryDirectory(prefix="meridian-import-") as trial:
+        try:
+            _suite(found, Path(trial))
+        except UserError as error:
+            raise UserError(str(error).replace(trial, str(folder))) from error
 
 
 def judged_otherwise(found: Imported, folder: Path) -> dict[str, tuple[int, int]]:
@@ -151,10 +145,12 @@ def _suite(found: Imported, folder: Path) -> Suite:
         "gate": None,
     }
     text = "".join(f"{json.dumps(item, ensure_ascii=False, sort_keys=True)}\n" for item in items)
-    if (path := folder / lock.ITEMS_FILE).is_file() and path.read_text(encoding="utf-8") != text:
-        raise UserError(f"{folder} has the items of another import; give a folder of its own")
-    results_io.write_text(path, text)
-    results_io.write_text(folder / FILE, yaml.safe_dump(declared, sort_keys=False, allow_unicode=True))
+    written = {lock.ITEMS_FILE: text, FILE: yaml.safe_dump(declared, sort_keys=False, allow_unicode=True)}
+    for name, content in written.items():
+        if (path := folder / name).is_file() and path.read_text(encoding="utf-8") != content:
+            raise UserError(f"{folder} has the items of another import; give a folder of its own")
+    for name, content in written.items():
+        results_io.write_text(folder / name, content)
     results_io.write_text(folder / lock.FILE, lock.freeze(declaration.read(folder)))
     return declaration.load(folder)
 

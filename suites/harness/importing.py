@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         + ("" if status == "success" else f"; the run ended with the status {status}, so it may lack items")
     )
     for scorer, (other, both) in imported.judged_otherwise(found, folder).items():
+        if not both:  # its values say neither right nor wrong
+            continue
         print(
             f"{scorer} of the log judges {other} of {both} outputs otherwise than the results here, which are by our scorer"
         )

@@ -108,15 +108,23 @@ def _item(name: str, samples: Sequence[tuple[bytes, Mapping[str, Any]]]) -> Impo
 
 
 def _scored(samples: Sequence[Mapping[str, Any]]) -> dict[str, tuple[bool | None, ...]]:
-    """Whether each output is right by each scorer: inspect's C and I, 1 and 0, true and false; None for another value."""
+    """Whether each output is right by each scorer: inspect's C and I, 1 and 0, true and false; None for another value.
+
+    Of a scorer that gives other numbers as well, 1 and 0 are grades, which say neither.
+    """
     given = [sample.get("scores") or {} for sample in samples]
-    known = {"C": True, "I": False}
+    found = {}
+    for name in dict.fromkeys(scorer for scores in given for scorer in scores):
+        values = [scores.get(name, {}).get("value") for scores in given]
+        graded = any(isinstance(value, int | float) and value not in (0, 1) for value in values)
+        found[name] = tuple(None if graded else _right(value) for value in values)
+    return found
 
-    def right(value: Any) -> bool | None:
-        return known.get(value) if isinstance(value, str) else bool(value) if value in (0, 1) else None
 
-    names = dict.fromkeys(scorer for scores in given for scorer in scores)
-    return {name: tuple(right(scores.get(name, {}).get("value")) for scores in given) for name in names}
+def _right(value: Any) -> bool | None:
+    if isinstance(value, str):
+        return {"C": True, "I": False}.get(value)
+    return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
 
 
 def _turns(sample: Mapping[str, Any]) -> tuple[str | None, tuple[tuple[str, str], ...], str]:

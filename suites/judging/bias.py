@@ -32,15 +32,13 @@ class Bias:
     """`jbs`: JBS by kind of change, over all kinds, and for "injection", an instruction inside the losing text or the answer.
 
     `own`: how much more often the judge's own text wins by the judge than by people. `place`: how much more often the text shown
-    first wins than the other. `length`: how much more often the longer text wins by the judge than by people. These three are
-    over all labelled pairs. `found`: the biases ("own" and "length" among them) whose interval lies above the allowed size; place
-    (which is a bias of "order") and length count in either direction.
+    first wins than the other. These two are over all labelled pairs. `found`: the biases ("own" among them) whose interval lies
+    above the allowed size; `place` is a bias of "order" in either direction.
     """
 
     jbs: Mapping[str, Metric]
     own: Estimate = NOT_COMPARED
     place: Estimate = NOT_COMPARED
-    length: Estimate = NOT_COMPARED
     found: tuple[str, ...] = ()
 
 
@@ -135,41 +133,20 @@ def _of_flips(
 def own_texts(
     pairs: Sequence[AnswerPair], judged: Sequence[judging.PairVerdict], people: Mapping[str, str], judge: str, seed: int
 ) -> Estimate:
-    """`_favour` of the judge's own text, over pairs with exactly one text by it."""
-    own = [(0, 0) if pair.authors is None else tuple(int(author == judge) for author in pair.authors) for pair in pairs]
-    return _favour(pairs, judged, people, [a - b for a, b in own], "have one text of the judge's own", seed)
-
-
-def longer_texts(
-    pairs: Sequence[AnswerPair],
-    judged: Sequence[judging.PairVerdict],
-    people: Mapping[str, str],
-    gaps: Sequence[float],
-    seed: int,
-) -> Estimate:
-    """`_favour` of the longer text. `gaps` [pair]: length of A minus that of B."""
-    return _favour(pairs, judged, people, [int(np.sign(gap)) for gap in gaps], "have texts of unequal length", seed)
-
-
-def _favour(
-    pairs: Sequence[AnswerPair],
-    judged: Sequence[judging.PairVerdict],
-    people: Mapping[str, str],
-    sides: Sequence[int],
-    which: str,
-    seed: int,
-) -> Estimate:
-    """Mean of (points of one text by the judge - its points by people); `sides` [pair]: 1 for text A, -1 for B, 0 for neither.
+    """Mean over pairs with exactly one text by the judge of (its points by the judge - its points by people).
 
     A win is 1 point, a tie 1/2. Bootstrap interval over pairs. Not applicable without such a pair, insufficient under 20.
     """
-    gaps = [
-        side * (POINTS[verdict.merged] - POINTS[people[pair.id]])
-        for pair, verdict, side in zip(pairs, judged, sides, strict=True)
-        if side and verdict.merged is not None and pair.id in people
-    ]
+    gaps = []
+    for pair, verdict in zip(pairs, judged, strict=True):
+        if pair.authors is None or (pair.authors[0] == judge) == (pair.authors[1] == judge):
+            continue
+        if verdict.merged is None or pair.id not in people:
+            continue
+        gap = POINTS[verdict.merged] - POINTS[people[pair.id]]
+        gaps.append(gap if pair.authors[0] == judge else -gap)
     if len(gaps) < bootstrap.MINIMUM_CLUSTERS:
-        reason = f"{len(gaps)} labelled pairs {which}; {bootstrap.MINIMUM_CLUSTERS} are needed"
+        reason = f"{len(gaps)} labelled pairs have one text of the judge's own; {bootstrap.MINIMUM_CLUSTERS} are needed"
         return missing("not_applicable" if not gaps else "insufficient_data", reason, "share of pairs", len(gaps))
     return bootstrap.mean(gaps, seed=seed, unit="share of pairs")
 
@@ -199,7 +176,6 @@ def summarise(
     settings: Mapping[str, Any],
     own: Estimate = NOT_COMPARED,
     place: Estimate = NOT_COMPARED,
-    length: Estimate = NOT_COMPARED,
 ) -> Bias:
     """The biases, and which of them are `above` the setting `most` (share of judgements)."""
     most = settings["most"]
@@ -207,8 +183,7 @@ def summarise(
     if ORDER not in kinds and _either_way(place, most):
         kinds.insert(0, ORDER)
     kinds += ["own"] if above(own, most) else []
-    kinds += ["length"] if _either_way(length, most) else []
-    return Bias(jbs, own, place, length, tuple(kinds))
+    return Bias(jbs, own, place, tuple(kinds))
 
 
 def _either_way(metric: Estimate, most: float) -> bool:

@@ -111,7 +111,6 @@ def _bias(folder: Path, judge: Judge, found: Bias, subject: Mapping[str, Any], s
             *records,
             _record(bias.ID, "own_texts", found.own, ()),
             _record(bias.ID, "first_place", found.place, ()),
-            _record(bias.ID, "longer_texts", found.length, ()),
         ],
     }
     return _write(folder, document)

@@ -97,14 +97,14 @@ def of_pairs(
     cases = bias.chosen(readable, settings["bias"]["cases"], seed)
     own = bias.own_texts(judged.pairs, judged.verdicts, people, judge.name, seed)
     units = [pair.asked.cluster for pair in judged.pairs]
-    place = bias.places(judged.verdicts, units, seed)
-    length = bias.longer_texts(judged.pairs, judged.verdicts, people, judged.length_gaps, seed)
+    labelled = [given.clusters.get(pair.id, unit) for pair, unit in zip(judged.pairs, units, strict=True)]
+    place = bias.places(judged.verdicts, labelled, seed)
     jbs = bias.measure(judge, cases, record, bar)
     excluded = {**judged.excluded, NO_MAJORITY: len(given.by_item) - len(people)}
     return Validation(
         agreement,
         labels.agreement(given, list(judge.rubric.labels)),
-        bias.summarise(jbs, settings["bias"], own, place, length),
+        bias.summarise(jbs, settings["bias"], own, place),
         judging.pairwise(judged.verdicts, judged.length_gaps, seed=seed, clusters=units),
         {reason: count for reason, count in excluded.items() if count},
         given.sha256,

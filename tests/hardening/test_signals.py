@@ -68,6 +68,43 @@ def test_the_code_is_that_of_the_first_signal_and_the_second_ends_the_process() 
     assert ended(script) == (143, "cleaning\n", SAID)
 
 
+@pytest.mark.parametrize(("sent", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])
+def test_its_code_after_the_sentence_after_a_finalizer_and_while_python_ends(sent, code) -> None:
+    signalled = f"os.kill(os.getpid(), signal.{sent}); time.sleep(0.001)"
+    rest = "    except KeyboardInterrupt:\n        sys.exit(interruption.say())\n"
+    within = f"with interruption.caught():\n    try:\n        {signalled}; time.sleep(60)\n{rest}"
+    assert ended(within) == (code, "", SAID)
+    freed = f"class Freed:\n    def __del__(self):\n        {signalled}\n"
+    dropped = f"with interruption.caught():\n    try:\n        Freed(); time.sleep(60)\n{rest}"
+    assert ended(f"{freed}{dropped}") == (code, "", SAID)
+    kept = f"class Kept:\n    def __del__(self, os=os, signal=signal, time=time):\n        {signalled}\n"
+    assert ended(f"import threading\n{kept}threading.kept = Kept()\nsys.exit(3)\n") == (3, "", "")
+
+
+def test_a_worker_leaves_the_signals_to_its_parent() -> None:
+    script = "interruption.let_go()\nprint(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL, flush=True)\n"
+    assert ended(f"{script}os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)\n") == (-signal.SIGTERM, "True\n", "")
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_terminal_that_is_gone_changes_no_exit_code(presses) -> None:
+    """Nothing can be written to either stream any more."""
+    again = "os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)" if presses == 2 else "sys.exit(interruption.say())"
+    script = (
+        "import interruption, os, signal, sys, time\ninterruption.take_over()\n"
+        "with interruption.caught():\n"
+        "    try:\n        sys.stdin.read(); os.kill(os.getpid(), signal.SIGHUP); time.sleep(60)\n"
+        f"    except KeyboardInterrupt:\n        {again}\n"
+    )
+    ours, theirs = os.openpty()
+    line = [sys.executable, "-c", script]
+    process = subprocess.Popen(line, cwd=ROOT, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.close(ours)
+    process.communicate(timeout=60)
+    assert process.returncode == 129
+
+
 def test_a_signal_that_is_ignored_still_is() -> None:
     """As nohup has it."""
     ignored = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"

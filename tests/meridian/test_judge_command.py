@@ -53,7 +53,7 @@ def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
         "fair": True, "first": False, "longer": False, "itself": False, "obeys": False,
     }  # fmt: skip
     assert {name: one["biases"] for name, one in passports.items()} == {
-        "fair": [], "first": ["order"], "longer": ["padding", "length"], "itself": ["authors", "own"], "obeys": ["injection"],
+        "fair": [], "first": ["order"], "longer": ["padding"], "itself": ["authors", "own"], "obeys": ["injection"],
     }  # fmt: skip
     assert passports["fair"]["kappa"] > 0.9 and max(passports[name]["kappa"] for name in demo.PLANTED[1:4]) < 0.5
     assert passports["first"]["reason"] == (

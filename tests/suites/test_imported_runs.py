@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -364,3 +366,27 @@ def test_outputs_that_the_logs_scorer_judges_otherwise_are_counted(change, said,
 def test_a_scorers_value_is_right_wrong_or_neither(value, right):
     samples = [{"scores": {"mine": {"value": value}}}, {}]
     assert inspect_log._scored(samples) == {"mine": (right, None)}
+
+
+def test_an_import_of_other_items_or_settings_touches_nothing_of_the_first(tmp_path):
+    """The same items under another task are another import; a suite of the user's own is none at all."""
+    folder = tmp_path / "run"
+    found = importing.read(INSPECT)
+    imported.write(found, folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    for other in (replace(found, source={**found.source, "task": "other"}), replace(found, items=found.items[:1])):
+        with pytest.raises(UserError, match=re.escape(f"{folder} has the items of another import")):
+            imported.write(other, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "suite.yaml").write_text("id: mine\n")
+    with pytest.raises(UserError, match="give a folder of its own"):
+        imported.write(found, own)
+    assert {path.name: path.read_text() for path in own.iterdir()} == {"suite.yaml": "id: mine\n"}
+
+
+@pytest.mark.parametrize("values", [(1, 5), (0, 0.5), (1, float("nan"))])
+def test_grades_say_neither_right_nor_wrong(values):
+    samples = [{"scores": {"mine": {"value": value}}} for value in values]
+    assert inspect_log._scored(samples) == {"mine": (None, None)}

@@ -481,13 +481,11 @@ def test_a_bias_is_found_by_the_lower_end_of_its_interval():
     for name, found in (("unsure", ("sure",)), ("sure", ("order", "sure"))):
         assert bias.summarise(metrics, most, place=sizes[name]).found == found
         assert bias.summarise(metrics, most, place=against[name]).found == found
-    for one in (sizes["sure"], against["sure"]):
-        assert bias.summarise(metrics, most, length=one).found == ("sure", "length")
     assert bias.summarise(metrics, most, own=against["sure"]).found == ("sure",)  # modesty is no reason
 
 
 class SometimesBiased(demo.ScriptedJudge):
-    """Biased on a share of the questions, the same ones every time, and fair on the others."""
+    """Prefers a place on a share of the questions, the same ones every time, and is fair on the others."""
 
     def __init__(self, planted: str, share: float) -> None:
         super().__init__("fair")
@@ -499,14 +497,9 @@ class SometimesBiased(demo.ScriptedJudge):
 
     def verdict(self, prompt: str) -> str:
         asked = demo.QUESTION.search(prompt)[0]
-        self.planted = "fair"
         if int(results_io.sha256([self.kind, asked])[:8], 16) / 2**32 >= self.share:
             return super().verdict(prompt)
-        if self.kind in ("first", "second"):
-            return {"first": "A", "second": "B"}[self.kind]
-        self.planted = "longer"
-        longer = super().verdict(prompt)
-        return longer if self.kind == "longer" else judging.SWAPPED[longer]
+        return {"first": "A", "second": "B"}[self.kind]
 
 
 @pytest.mark.parametrize(
@@ -515,8 +508,6 @@ class SometimesBiased(demo.ScriptedJudge):
         ("first", 0.3, "order"),
         ("first", 0.25, "order"),
         ("second", 0.3, "order"),
-        ("longer", 0.35, "length"),
-        ("shorter", 0.35, "length"),
     ],
 )
 def test_a_bias_on_some_of_the_questions_is_found_from_all_labelled_pairs(planted, share, found, tmp_path):
