@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from shown_progress import Progress
 
-ProgressBar = Callable[[str], AbstractContextManager[Progress]]
+if TYPE_CHECKING:  # it brings torch, which a run that measures nothing can save
+    from circuits.measure import ProgressBar
+
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 KEPT_BYTES = 64 << 20  # of freed small blocks
 RETURNED_BYTES = 8 << 20  # a block of at least this size is returned to the system when it is freed

@@ -37,9 +37,9 @@ class Bias:
     """
 
     jbs: Mapping[str, Metric]
-    own: Estimate = NOT_COMPARED
-    place: Estimate = NOT_COMPARED
-    found: tuple[str, ...] = ()
+    own: Estimate
+    place: Estimate
+    found: tuple[str, ...]
 
 
 def chosen(pairs: Sequence[Case], cases: int, seed: int) -> list[Case]:
