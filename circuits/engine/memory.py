@@ -6,7 +6,8 @@ and K are the widths of all queries and of all keys, V is the size of the vocabu
 
     every piece          n L x (widths of replacement activations) and, if S < L, n (L - 1) x 2 K x layers of the base run
     a layer              n S d x entering states + n S d x leaving states (in the last layer only one position of these)
-    a block of rows      attention  rows (d + Q + 2 K + what it makes of q, k and v), and the weights of the kept heads
+    a block of rows      attention  rows (d + Q + 2 K + what it makes of q, k and v), and for each shared edit the weights of
+                                    the heads that it keeps and the output, n S d, of those that it replaces
                          MLP        rows (Q + 2 d + 2 f), with 3 f if the MLP is gated
     the read-out         n d x remaining states, and two tables of rows x V in float32 (logits and their exponentials), or
                          three if logits are soft-capped
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from circuits.circuit import Kind
 from circuits.engine import decoder
 from circuits.engine.decoder import TANH_GELU
 from circuits.engine.schedule import runs
-from circuits.engine.trie import STAGES, Trie
+from circuits.engine.trie import STAGES, Edit, Trie
 from circuits.interventions import Recipe
 from circuits.models import Model
 from results_io import UserError
@@ -173,7 +174,8 @@ class States:
     """Numbers of states of one layer: left by the previous layer, entering, and leaving.
 
     `runs`: for each run of states that are computed together, their number and that of their children after attention's edits.
-    `weights`: number of heads whose weights are copied, over all edits that several states share and that keep some heads.
+    `weights`, `outputs`: of the edits that several states share and that are held at once, from their first run to their last,
+    the number of heads whose weights are copied and the number of outputs of replaced heads.
     """
 
     come: int
@@ -181,6 +183,7 @@ class States:
     leave: int
     runs: tuple[tuple[int, int], ...]
     weights: int = 0
+    outputs: int = 0
 
 
 @dataclass(frozen=True)
@@ -220,11 +223,11 @@ class VariantWork:
                 (where, attention.children(where), edit)
                 for where, edit in runs(attention, len(stream.parent), smallest)
             ]
-            alike = {edit for *_, edit in together if edit}
-            replaced = [len({head for _, (_, heads, _) in edit for head in heads}) for edit in alike]
             sizes = {(own.stop - own.start, children.stop - children.start) for own, children, _ in together}
-            kept = sum(shape.n_heads - count for count in replaced)
-            layers.append(States(come, len(stream.parent), len(mlp.parent), tuple(sorted(sizes)), kept))
+            held = [[edit for edit in edits if edit] for edits in held_at_once([edit for *_, edit in together])]
+            weights = max(sum(shape.n_heads - n_replaced(edit) for edit in edits) for edits in held)
+            outputs = max(map(len, held))
+            layers.append(States(come, len(stream.parent), len(mlp.parent), tuple(sorted(sizes)), weights, outputs))
             come = layers[-1].leave
         sources, at_once = widths((trie, *tries), shape)
         return cls(length, first, tuple(layers), sources, at_once, whole_vocabulary or shape.bounded)
@@ -247,7 +250,7 @@ class VariantWork:
         streams = states.enter * prompts * own + states.leave * written
         parted = (states.come + states.enter) * prompts * own if states.come != states.enter else 0
         past = prompts * self.first * 2 * shape.keys
-        kept = past + 4 * states.weights * shape.d_head * shape.d_model
+        kept = past + 4 * states.weights * shape.d_head * shape.d_model + states.outputs * written * shape.d_model
         sources = written * self.at_once if last or self.first else 0
         besides = 0
         for run, made in states.runs:
@@ -298,6 +301,18 @@ def widths(tries: Iterable[Trie], shape: DecoderSizes) -> tuple[int, int]:
         total += width * (len(recipes) - pooled + centres + table)
         at_once = max(at_once, width * len(recipes) if kind == "head" else 0)
     return total, at_once
+
+
+def held_at_once(edits: Sequence[Edit | None]) -> list[set[Edit | None]]:
+    """For each run of states, in turn, the edits whose first run has come and whose last run has not passed."""
+    first = {edit: at for at, edit in reversed(list(enumerate(edits)))}
+    last = {edit: at for at, edit in enumerate(edits)}
+    return [{edit for edit in first if first[edit] <= at <= last[edit]} for at in range(len(edits))]
+
+
+def n_replaced(edit: Edit) -> int:
+    """Number of heads that an edit replaces."""
+    return len({head for _, (_, heads, _) in edit for head in heads})
 
 
 def block(states: int, each: int, rows: int) -> int:

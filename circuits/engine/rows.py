@@ -81,7 +81,8 @@ class Rows:
         leaving = stream.new_empty(schedule.n_children, self.n, self.inputs.length - start, self.decoder.d_model)
         past = self.inputs.past(self.base, layer, self.first)
         alike: dict[Edit, _Alike] = {}
-        for block in schedule.blocks:
+        last = {block.edit: number for number, block in enumerate(schedule.blocks)}
+        for number, block in enumerate(schedule.blocks):
             entering = stream[block.states]
             if block.edit is None:
                 self._own_edits(layer, entering, block, past, start, leaving)
@@ -92,6 +93,8 @@ class Rows:
             middle = self._attended_alike(layer, entering, residual, alike[block.edit])
             output = self._mlp(layer, residual if self.decoder.parallel else middle)
             self._leave(layer, middle, output, block.mlp, start, leaving)
+            if last[block.edit] == number:
+                del alike[block.edit]  # an output of all prompts and positions for each edit would add up
         return leaving
 
     def _own_edits(

@@ -155,7 +155,7 @@ class Sources:
             return self._zeros(hook, raw=recipe.kind == "zero_raw")
         if recipe.kind == "resample":
             values = self.reference.activations(hook)
-            return self._as_wide(values.index_select(0, self._donors(recipe, values.device)))
+            return self._rows(values, self._donors(recipe, values.device))
         if recipe.pooled:
             return self.reference.pooled(hook)[0].expand(self._shape(hook))
         return self._template_means(hook)
@@ -183,16 +183,19 @@ class Sources:
         names = list(dict.fromkeys(self.prompts.templates))
         means = torch.stack([self.reference.template_mean(hook, name) for name in names])
         number = {name: place for place, name in enumerate(names)}
-        return self._as_wide(
-            means[torch.tensor([number[name] for name in self.prompts.templates], device=means.device)]
-        )
+        return self._rows(means, torch.tensor([number[name] for name in self.prompts.templates], device=means.device))
 
-    def _as_wide(self, values: Float[Tensor, "prompt known ..."]) -> Float[Tensor, "prompt position ..."]:
-        """`values` with as many positions as the batch has; those beyond a reference prompt's end are padding and zero."""
-        lacking = self.prompts.clean.shape[1] - values.shape[1]
-        if lacking <= 0:
-            return values[:, : self.prompts.clean.shape[1]]
-        return torch.cat([values, values.new_zeros(len(values), lacking, *values.shape[2:])], 1)
+    def _rows(
+        self, values: Float[Tensor, "row known ..."], rows: Int[Tensor, " prompt"]
+    ) -> Float[Tensor, "prompt position ..."]:
+        """`rows` of `values` with as many positions as the batch has; those beyond a reference prompt's end are zero.
+
+        Positions beyond the batch's are left out before the rows are copied, so nothing more is held than the batch needs.
+        """
+        width = self.prompts.clean.shape[1]
+        taken = values[:, :width].index_select(0, rows)
+        lacking = width - taken.shape[1]
+        return torch.cat([taken, taken.new_zeros(len(taken), lacking, *taken.shape[2:])], 1) if lacking else taken
 
     def _key(self, seed: int, device: torch.device) -> Int[Tensor, "2 prompt"]:
         if (seed, device) not in self._keys:

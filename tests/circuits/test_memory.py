@@ -136,6 +136,33 @@ def test_a_planned_peak_is_the_counted_one_within_a_fifth(
     assert abs(off(max(planned), live.peak)) < WITHIN
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_many_shared_edits_on_short_prompts_take_no_more_than_planned(name, shaped, sets, monkeypatch) -> None:
+    """Each state replaces other heads of a layer: one output of replaced heads at a time, and no position of longer prompts."""
+    model, prompts = shaped(name), sets("ioi")["evaluation"]
+    shortest = prompts.select((prompts.end == prompts.end.min()).nonzero()[:7, 0].tolist())
+    engine = FusedEngine(model, sets("ioi")["reference"], tokens_per_block=256)
+    engine.smallest_product = 1  # so that every state's edit is computed once for its run
+    assert engine.reference.prompts.end.max() > shortest.end.max() + 3
+    made = []
+    for recipe, few in itertools.product((Recipe("mean"), Recipe("resample")), itertools.combinations(range(8), 3)):
+        nodes = tuple(head(layer, number) for layer in range(3) for number in few)
+        made.append(Variant(f"{few}/{recipe}", (Intervention(nodes, recipe),)))
+    sweep, planned, needs = Sweep(tuple(made)), [], engine.needs
+    monkeypatch.setattr(engine, "needs", lambda *asked: planned.append(needs(*asked)) or planned[-1])
+    engine._check(sweep, shortest)
+    engine._prefetch_reference(sweep)
+    with LiveBytes() as live:
+        engine.run(sweep, shortest)
+    assert abs(off(max(planned), live.peak)) < WITHIN
+    assert live.peak < 25 * MIB  # 100 MiB if outputs and weights of all edits of a layer are held
+
+
+def test_edits_are_held_from_their_first_run_to_their_last() -> None:
+    assert memory.held_at_once(["a", "b", "a", None, "c"]) == [{"a"}, {"a", "b"}, {"a"}, {None}, {"c"}]
+    assert memory.held_at_once(["a"]) == [{"a"}]
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("rows", "length"), [(64, 16), (32, 40)])
 @pytest.mark.parametrize("hooked", [False, True], ids=["fused", "lens"])
