@@ -40,7 +40,7 @@ function fillAttention() {
     type: "button", class: `tile${DATA.roles[name] ? " claimed" : ""}${name === selected ? " selected" : ""}`, "data-head": name,
     onclick: () => choose(name),
   }, element("canvas", { width: tokens.length, height: tokens.length, style: `width: ${TILE}px; height: ${TILE}px` }),
-    element("strong", {}, name), element("span", { class: "most" }))));
+    element("strong", {}, name), element("span", { class: "most" }), element("span", { class: "weight" }))));
   ask(query);
 }
 
@@ -57,13 +57,15 @@ function paint(printed = false) {
   const { tokens, patterns } = example(), dark = scheme() === "dark" && !printed;
   document.querySelectorAll(".tile").forEach((tile, index) => {
     const pattern = patterns[index], row = pattern[query], most = row.indexOf(Math.max(...row));
-    const token = shownToken(tokens[most]);
-    tile.querySelector(".most").textContent = `${token} ${row[most].toFixed(2)}`;
-    tile.setAttribute("aria-label", `${tile.dataset.head}: from “${shownToken(tokens[query])}” most to “${token}”, ${row[most].toFixed(2)}`);
+    const token = tokenAt(tokens, most);
+    tile.querySelector(".most").textContent = token;
+    tile.querySelector(".weight").textContent = row[most].toFixed(2);
+    tile.setAttribute("aria-label", `${tile.dataset.head}: from “${tokenAt(tokens, query)}” most to “${token}”, ${row[most].toFixed(2)}`);
     paintTile(tile.querySelector("canvas").getContext("2d"), pattern, tokens.length, dark);
   });
   document.getElementById("attention-said").textContent =
-    `From “${shownToken(tokens[query])}” (token ${query + 1} of ${tokens.length}): below each head the token that it looks at most.`;
+    `From “${shownToken(tokens[query])}” (token ${query + 1} of ${tokens.length}): below each head the token that it looks at most` +
+    `${new Set(tokens).size < tokens.length ? " (#4 is the fourth token of the prompt)" : ""}.`;
 }
 
 // Darker is more on a light page, lighter is more on a dark one; rows other than the query's are faint.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from calibrations.worst_groups import WorstGroups
+from calibrations.worst_groups import LeftOutGroup, WorstGroups
 from meridian.figures.graph import head_name
 from meridian.report.head_facts import Method
 from meridian.run_folder import RunFolder
@@ -67,13 +67,15 @@ class LargestOutside:
 class Disagreement:
     """`methods` are in the order of each head's opinions. Outside heads are sorted by best rank, claimed heads by worst.
 
-    `largest`: by each method, the largest head outside the claim.
+    `largest`: by each method, the largest head outside the claim. `decisive`: the one that the gate P.outside finds largest by
+    itself, and its place among the certificate's groups; None if the gate names no single head.
     """
 
     methods: tuple[Method, ...]
     outside: tuple[DisputedHead, ...]
     claimed: tuple[DisputedHead, ...]
     largest: tuple[LargestOutside, ...]
+    decisive: tuple[int, LeftOutGroup] | None
 
     @property
     def first(self) -> int:
@@ -99,7 +101,14 @@ def of(run: RunFolder, measured: Sequence[Method]) -> Disagreement:
     outside.sort(key=lambda one: min(opinion.rank or math.inf for opinion in one.opinions))
     claimed.sort(key=lambda one: -max(opinion.rank or 0 for opinion in one.opinions))
     largest = tuple(one for method in compared if (one := _largest_outside(run, method)) is not None)
-    return Disagreement(tuple(compared), tuple(outside), tuple(claimed), largest)
+    return Disagreement(tuple(compared), tuple(outside), tuple(claimed), largest, _decisive(run))
+
+
+def _decisive(run: RunFolder) -> tuple[int, LeftOutGroup] | None:
+    alone = [
+        (place, left) for place, left in enumerate(WorstGroups.read(run.certificate).outside) if left.kind == "head"
+    ]
+    return max(alone, key=lambda one: abs(one[1].in_limits), default=None)
 
 
 def _largest_outside(run: RunFolder, method: Method) -> LargestOutside | None:

@@ -101,7 +101,7 @@ function attentionRows(index) {
       element("p", { class: "tokens small", "aria-label": `Prompt ${place + 1}` }, example.tokens.map((token, key) => element("span",
         { class: "token", style: `--weight: ${Math.round(100 * weights[key])}%`, title: `${threeDigits(weights[key])}` },
         element("bdi", {}, shownToken(token))))),
-      element("p", { class: "from" }, `Prompt ${place + 1}: most to “${shownToken(example.tokens[strongest])}”, `,
+      element("p", { class: "from" }, `Prompt ${place + 1}: most to “${tokenAt(example.tokens, strongest)}”, `,
         sourced(threeDigits(weights[strongest]), DATA.attention.file,
           `data.examples[${place}].pattern[${index}][${last}][${strongest}]`), "."));
   });

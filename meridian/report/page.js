@@ -51,6 +51,12 @@ function shownToken(token) {
   return [...token].map(c => WHITE_SPACE[c] ?? (/[\p{C}\p{Z}]/u.test(c) ? `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}` : c)).join("");
 }
 
+// The token at a place; with its number, from 1, if the prompt has the same token elsewhere.
+function tokenAt(tokens, place) {
+  const text = shownToken(tokens[place]);
+  return tokens.filter(token => token === tokens[place]).length > 1 ? `${text} #${place + 1}` : text;
+}
+
 function headLink(name) {
   return DATA.heads.includes(name) ? element("a", { class: "head", href: `#head=${name}` }, name) : name;
 }

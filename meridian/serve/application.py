@@ -14,10 +14,18 @@ from typing import Any
 import jinja2
 import pandas as pd
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.routing import Mount, Route
 
 from calibrations.number_format import rounded
@@ -38,6 +46,7 @@ INLINE = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"  # a rep
 DECIMALS = 8  # of a difference, beyond which there is only rounding
 LONG_NOTE = 200  # characters; a longer note is folded
 LOG = logging.getLogger("uvicorn.error")  # the server's own messages go there
+NO_PAGE = "there is no page at this address; open a link of the first page"
 MOST_SENT = 1 << 20  # bytes of a question; more than its texts may have
 FAILED = (
     "the question failed, which is a fault of Meridian; the terminal of run.py serve says where, so report it with that"
@@ -50,6 +59,7 @@ class Pages:
 
     shelf: Shelf
     trials: Trials
+    token: str
     templates: jinja2.Environment
 
     def home(self, request: Request) -> Response:
@@ -163,11 +173,19 @@ class Pages:
         return FileResponse(HERE / "serve.js", media_type="text/javascript")
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """The sentence of a UserError: a page for somebody who reads it in a browser, JSON for a script."""
+        """The sentence of a UserError: a page for somebody who reads it in a browser, JSON for a script.
+
+        Without the token, an address is not found and nothing is said about this server.
+        """
         status = 404 if request.method == "GET" else 400
+        if isinstance(error, HTTPException):
+            status, inside = error.status_code, request.scope["path"].startswith(f"/{self.token}/")
+            if status != 404 or not inside:
+                return PlainTextResponse(error.detail, status_code=status, headers=error.headers)
+            error = UserError(NO_PAGE)
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse({"refused": str(error)}, status_code=status)
-        return self._page("refused", status, reason=str(error), root=f"{request.scope['root_path']}/")
+        return self._page("refused", status, reason=str(error), root=f"/{self.token}/")
 
     def _page(self, name: str, status: int = 200, **values: Any) -> Response:
         text = self.templates.get_template(f"{name}.html.j2").render(results=self.shelf.results.name, **values)
@@ -179,7 +197,7 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    shown = Pages(Shelf(results), trials or Trials(), templates)
+    shown = Pages(Shelf(results), trials or Trials(), token, templates)
     routes = [
         Route("/", shown.home),
         Route("/report/{name:path}", shown.report),
@@ -193,7 +211,7 @@ def application(results: Path, token: str, trials: Trials | None = None) -> Star
     return Starlette(
         routes=[Mount(f"/{token}", routes=routes)],
         middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
-        exception_handlers={UserError: shown.refused},
+        exception_handlers={UserError: shown.refused, HTTPException: shown.refused},
     )
 
 

@@ -60,7 +60,14 @@ function hear(event) {
   if (event.answer) {
     tell("Done.");
     show(event.answer);
+    seen(document.getElementById("asked"));
   }
+}
+
+// What is told stands below the form: the page follows it, and its beginning stays in sight.
+function seen(place) {
+  const { top, bottom } = place.getBoundingClientRect();
+  if (top < 0 || bottom > innerHeight) scrollBy({ top: Math.min(top, bottom - innerHeight), behavior: "instant" });
 }
 
 // Patching has a direction and no recipe; keep only needs heads to keep, and begins with the circuit.
@@ -79,6 +86,7 @@ async function ask(event) {
   done.removeAttribute("value");  // moves until forward passes are counted
   document.getElementById("answer").replaceChildren();
   tell("asking");
+  seen(document.getElementById("asked"));
   try {
     const sent = { method: "POST", body: JSON.stringify(Object.fromEntries(new FormData(form))) };
     const reader = (await fetch("ask", sent)).body.pipeThrough(new TextDecoderStream()).getReader();
@@ -102,7 +110,6 @@ if (form) {
   form.elements.kind.forEach((choice) => choice.addEventListener("change", fit));
   fit();  // a browser restores what was chosen before
   form.elements.run.addEventListener("change", () => {
-    const { prompt, answer, foil } = form.elements.run.selectedOptions[0].dataset;
-    Object.entries({ prompt, answer, foil }).forEach(([name, text]) => { form.elements[name].value = text; });
+    Object.entries(form.elements.run.selectedOptions[0].dataset).forEach(([name, text]) => { form.elements[name].value = text; });
   });
 }

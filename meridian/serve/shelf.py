@@ -23,12 +23,14 @@ JUDGING = "judging"
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A finished run: its folder below the results, its subject, its tier in words, and an example of its prompts."""
+    """A finished run: its folder below the results, its subject, its tier in words, the ablation recipe of its claim, and an
+    example of its prompts."""
 
     name: str
     model: str
     task: str
     tier: str
+    recipe: str
     prompt: str
     answer: str
     foil: str
@@ -49,7 +51,7 @@ class Shelf:
             name = path.parent.relative_to(self.results).as_posix()
             try:
                 run = RunFolder.open(path.parent)
-                subject, example = run.certificate["subject"], _example(run)
+                subject, example = run.certificate["subject"], (run.evidence.primary_recipe, *_example(run))
             except (UserError, KeyError, OSError):  # of another version, or incomplete; its own commands report it
                 continue
             yield ListedRun(name, subject["model"], subject["task"], tier_text(run.certificate), *example)

@@ -497,19 +497,28 @@ def test_prompts_sort_filter_and_grow(page, run) -> None:
     assert {row[1] for row in rows(page, "table.prompts tbody tr")} == {str(template).replace("_", " ")}
 
 
+def looked_at(page, example, query: int) -> list[str]:
+    """The token below each head, each of which was found to be the one with the largest weight."""
+    shown, weights = texts(page, ".tile .most"), texts(page, ".tile .weight")
+    assert len(shown) == len(weights) == len(example["pattern"]) == 32
+    for pattern, token, weight in zip(example["pattern"], shown, weights, strict=True):
+        row = np.array(pattern[query][: query + 1])
+        text, most = example["tokens"][int(row.argmax())], float(row.max())
+        assert float(weight) == pytest.approx(most, abs=0.006)
+        assert token == (f"{text} #{int(row.argmax()) + 1}" if example["tokens"].count(text) > 1 else text)
+    return shown
+
+
 def test_a_token_shows_where_every_head_looks_from_there(page, run) -> None:
     example = run.data("25")["examples"][1]
     ui.Select(seen(page, one(page, "#attention-prompt"))).select_by_value("1")
+    assert any(
+        "#" in token for token in looked_at(page, example, len(example["tokens"]) - 1)
+    )  # a name stands there twice
     token = page.find_elements("css selector", "#attention-tokens .token")[4]
     actions.ActionChains(page).move_to_element(seen(page, token)).perform()
     wait(lambda: "token 5 of" in one(page, "#attention-said").text, "the token")
-    shown = texts(page, ".tile .most")
-    assert len(shown) == len(run.evidence.heads) == 32
-    for pattern, text in zip(example["pattern"], shown, strict=True):
-        row = np.array(pattern[4][:5])
-        said = text.rsplit(" ", 1)
-        assert float(said[1]) == pytest.approx(row.max(), abs=0.006)
-        assert said[0] == example["tokens"][int(row.argmax())]
+    assert looked_at(page, example, 4)
     painted = page.execute_script(
         "const c = document.querySelector('.tile canvas'); return [...c.getContext('2d').getImageData(0, 4, 5, 1).data]"
     )
@@ -530,14 +539,14 @@ def test_the_corrupted_run_has_its_own_tokens_and_patterns(browser, run, tmp_pat
     results_io.write(path, document)
     show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP)
     choice = ui.Select(seen(browser, one(browser, "#attention-run")))
-    clean = texts(browser, ".tile .most")
+    clean = texts(browser, ".tile .most"), texts(browser, ".tile .weight")
     choice.select_by_value("corrupted")
-    assert set(texts(browser, ".tile .most")) == {
-        f"other_{size - 1} 1.00" for size in [len(texts(browser, "#attention-tokens .token"))]
-    }
+    size = len(texts(browser, "#attention-tokens .token"))
+    assert set(texts(browser, ".tile .most")) == {f"other_{size - 1}"}
+    assert set(texts(browser, ".tile .weight")) == {"1.00"}
     assert texts(browser, "#attention-tokens .token")[0] == "other_0"
     choice.select_by_value("clean")
-    assert texts(browser, ".tile .most") == clean
+    assert (texts(browser, ".tile .most"), texts(browser, ".tile .weight")) == clean
     for example in document["data"]["examples"]:  # a result of a version that stored the clean run alone
         del example["corrupted_tokens"], example["corrupted_pattern"]
     results_io.write(path, document)
@@ -627,7 +636,7 @@ def test_first_900_pixels_hold_tier_reason_graph_prompt_and_what_blocks(page) ->
     assert page.execute_script("return document.querySelectorAll('.graph.small .node').length") > 3
 
 
-def test_on_a_phone_two_blockers_stand_before_the_graph_and_all_in_the_reasons(browser, written) -> None:
+def test_on_a_phone_every_blocker_stands_before_the_graph_two_of_them_in_words(browser, written) -> None:
     show(browser, written, PHONE)
     known = len(browser.find_elements("css selector", ".blocks > ul > li"))
     browser.execute_script(  # as many as block a run of the main job
@@ -635,7 +644,9 @@ def test_on_a_phone_two_blockers_stand_before_the_graph_and_all_in_the_reasons(b
         "while (list.children.length < 6) list.append(list.children[0].cloneNode(true))"
     )
     listed = browser.find_elements("css selector", ".blocks > ul > li")
-    assert len(listed) == 6 and [item.is_displayed() for item in listed] == [place < 2 for place in range(len(listed))]
+    assert len(listed) == 6 and all(item.find_element("css selector", "a.gate").is_displayed() for item in listed)
+    in_words = [item.find_element("css selector", ".asked").is_displayed() for item in listed]
+    assert in_words == [place < 2 for place in range(len(listed))]
     assert len(browser.find_elements("css selector", ".blocks .reasons > ul > li")) >= known
     bottoms = browser.execute_script(
         "return ['.tier', '.because', '.blocks > ul', '.graph.small svg', '.example .answer', '.example .foil']"

@@ -340,14 +340,31 @@ def test_the_largest_head_outside_is_named_by_each_method(run, measured, written
     page = re.search('<p id="largest-outside">(.*?)</p>', written, re.DOTALL)[1]
     said = " ".join(re.sub("<[^>]+>", "", page).split())
     assert said.startswith(
-        f"Outside the claim, noising ranks L0H2 highest ({number(found[0].value)}, 1st of 32); denoising "
+        f"By single methods, noising ranks L0H2 highest ({number(found[0].value)}, 1st of 32); denoising "
     )
     assert said.count(" ranks ") == 5 and said.endswith(" of 32).")
+
+
+def test_the_head_that_matters_most_outside_is_the_one_of_the_gate(run, measured, written) -> None:
+    stored = run.certificate["worst_groups"]["outside"]
+    alone = [one for one in stored if one["kind"] == "head"]
+    most = max(alone, key=lambda one: abs(one["share"] / one["limit"]))
+    place, left = disagreement.of(run, measured).decisive
+    assert (stored.index(most), left.share, left.recipe) == (place, most["share"], most["recipe"])
+    page = re.search('<p id="decisive-outside">(.*?)</p>', written, re.DOTALL)[1]
+    (layer, head), side = (
+        most["heads"][0],
+        {"circuit": "added to the circuit it is worth", "model": "without it the model"},
+    )
+    said = " ".join(re.sub("<[^>]+>", "", page).split())
+    assert f"matters most is L{layer}H{head} by the gate that decides, P.outside: {side[most['side']]}" in said
+    assert f"{number(most['share'])} [" in said and said.endswith(f"where the limit is {number(most['limit'])}.")
 
 
 def test_without_methods_there_is_no_disagreement(run) -> None:
     found = disagreement.of(run, [])
     assert (found.methods, found.outside, found.claimed, found.largest, found.first) == ((), (), (), (), 0)
+    assert found.decisive  # of the certificate, not of a method
 
 
 def test_every_prompt_is_there_with_its_own_text_and_numbers(run) -> None:

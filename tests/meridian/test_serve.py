@@ -367,6 +367,25 @@ def test_the_command_itself_answers_a_question(shelf, tmp_path) -> None:
     assert "Traceback" not in (tmp_path / "errors").read_text()
 
 
+def test_an_address_below_the_token_that_is_no_page_leads_back(client) -> None:
+    """Without the token, the answer is bare: it tells nobody what listens here."""
+    html = {"accept": "text/html"}
+    found = client.get(f"/{TOKEN}/nothing", headers=html)
+    assert found.status_code == 404 and application.NO_PAGE in found.text and f'href="/{TOKEN}/"' in found.text
+    assert client.get(f"/{TOKEN}/nothing").json() == {"refused": application.NO_PAGE}
+    for address in ("/", "/nothing", f"/{TOKEN}x/", f"/x{TOKEN}/"):
+        answer = client.get(address, headers=html)
+        assert (answer.status_code, answer.text) == (404, "Not Found"), address
+    assert client.post(f"/{TOKEN}/", headers=html).status_code == 405
+
+
+def test_the_form_begins_with_the_recipe_of_the_claim(shelf, tmp_path) -> None:
+    shutil.copytree(shelf / "pocket" / "ioi", tmp_path / "results" / "run")
+    opened = TestClient(application.application(tmp_path / "results", TOKEN), base_url="http://127.0.0.1")
+    chosen = re.findall("<option selected>(.*?)</option>", opened.get(f"/{TOKEN}/").text)
+    assert chosen == [Shelf(tmp_path / "results").runs()[0].recipe] == ["mean"]
+
+
 # --- in a browser ----------------------------------------------------------------------------------------------------
 
 
@@ -421,6 +440,8 @@ def test_a_prompt_is_asked_about_in_a_browser_and_nothing_goes_outside(browser, 
     wait(lambda: browser.find_element("id", "state").text == "Done.", "the answer", 300)
     rows = browser.find_elements("css selector", "#answer tbody tr")
     assert len(rows) == 32
+    place = browser.execute_script("return document.getElementById('asked').getBoundingClientRect().top")
+    assert 0 <= place < size[1] / 2  # the answer is in sight, from its beginning
     values = [abs(float(row.find_element("tag name", "td").text)) for row in rows]
     assert values == sorted(values, reverse=True) and values[0] > 0.1
     longest = browser.execute_script("return document.querySelector('#answer i').getBoundingClientRect().width")
