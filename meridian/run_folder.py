@@ -35,11 +35,22 @@ def below(folder: Path, name: str, depth: int = DEPTH) -> Iterator[Path]:
 
     Folders that cannot be read are left out, and links to folders are not followed.
     """
+    for root, _, files in _walk(folder, depth):
+        yield from (root / file for file in sorted(fnmatch.filter(files, name)))
+
+
+def folders_below(folder: Path, name: str, depth: int = DEPTH) -> Iterator[Path]:
+    """As `below`, but the folders of this name, and links to folders."""
+    for root, folders, _ in _walk(folder, depth):
+        yield from (root / one for one in fnmatch.filter(folders, name))
+
+
+def _walk(folder: Path, depth: int) -> Iterator[tuple[Path, list[str], list[str]]]:
     for root, folders, files in os.walk(folder):
+        folders.sort()
+        yield Path(root), list(folders), files
         if len(Path(root).relative_to(folder).parts) >= depth:
             folders.clear()
-        folders.sort()
-        yield from (Path(root) / file for file in sorted(fnmatch.filter(files, name)))
 
 
 def certified(path: str | Path) -> Path:

@@ -119,7 +119,7 @@ class Pages:
 
     def _result(self, folder: Path, file: str, name: str) -> Response:
         """A result in a folder or below it. UserError if there is none with this name."""
-        results = self.shelf.result_files(folder, below=True)
+        results = self.shelf.result_files(folder, subfolders=True)
         if file not in results:
             raise UserError(f"there is no {ranges.shown(file)!r} in {name}; open its {report.NAME}")
         return FileResponse(results[file], headers={"Content-Security-Policy": STRICT})

@@ -12,7 +12,7 @@ import results_io
 from calibrations.tier_words import tier_text
 from meridian import ranges
 from meridian.report import judging_page, prompt_table
-from meridian.run_folder import CERTIFICATE, GEOMETRY, POSITION, SUITES, RunFolder
+from meridian.run_folder import CERTIFICATE, DEPTH, GEOMETRY, POSITION, SUITES, RunFolder, below, folders_below
 from result_types import RATES
 from results_io import UserError
 
@@ -47,7 +47,7 @@ class Shelf:
         return list(self._runs())
 
     def _runs(self) -> Iterator[ListedRun]:
-        for path in sorted(self.results.rglob(CERTIFICATE)):
+        for path in below(self.results, CERTIFICATE):
             name = path.parent.relative_to(self.results).as_posix()
             try:
                 run = RunFolder.open(path.parent)
@@ -83,7 +83,9 @@ class Shelf:
 
         Folders that cannot be listed are left out.
         """
-        places = (place for folder in self._inside(self.results.rglob(kind)) for place in (folder, *_below(folder)))
+        places = (
+            place for folder in self._inside(folders_below(self.results, kind)) for place in (folder, *_listed(folder))
+        )
         found = (place for place in self._inside(places) if any(next(place.glob(f"{n}_*.json"), None) for n in numbers))
         return sorted({place.relative_to(self.results).as_posix() for place in found})
 
@@ -97,7 +99,7 @@ class Shelf:
 
     def judging(self) -> list[str]:
         """The judging folders that have results."""
-        found = (path for path in self._inside(self.results.rglob(JUDGING)) if judging_page.holds(path))
+        found = (path for path in self._inside(folders_below(self.results, JUDGING)) if judging_page.holds(path))
         return sorted(path.relative_to(self.results).as_posix() for path in found)
 
     def series(self) -> list[str]:
@@ -132,13 +134,13 @@ class Shelf:
             )
         return folder / name
 
-    def result_files(self, folder: Path, below: bool = False) -> dict[str, Path]:
-        """{name: file} of the JSON files that may be shown in a folder, and with `below` also in its subfolders."""
-        found = folder.rglob("*.json") if below else folder.glob("*.json")
+    def result_files(self, folder: Path, subfolders: bool = False) -> dict[str, Path]:
+        """{name: file} of the JSON files that may be shown in a folder, and with `subfolders` also in these."""
+        found = below(folder, "*.json", DEPTH if subfolders else 0)
         return {path.relative_to(folder).as_posix(): path for path in found if is_inside(folder, path)}
 
 
-def _below(folder: Path) -> list[Path]:
+def _listed(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:  # not a folder, or not readable

@@ -166,9 +166,7 @@ def places(judged: Sequence[judging.PairVerdict], clusters: Sequence[str], seed:
 
 def above(metric: Estimate, most: float) -> bool:
     """Whether the lower end of an estimate's interval is above `most`, or its value if it has no interval."""
-    if metric.value is None:
-        return False
-    return (metric.value if metric.ci is None else metric.ci.low) > most
+    return metric.value is not None and _ends(metric)[0] > most
 
 
 def summarise(
@@ -188,7 +186,10 @@ def summarise(
 
 def _either_way(metric: Estimate, most: float) -> bool:
     """Whether the whole interval, or a value without one, is above `most` or below -`most`."""
-    if metric.value is None:
-        return False
-    low, high = (metric.value, metric.value) if metric.ci is None else (metric.ci.low, metric.ci.high)
-    return low > most or high < -most
+    return above(metric, most) or (metric.value is not None and _ends(metric)[1] < -most)
+
+
+def _ends(metric: Estimate) -> tuple[float, float]:
+    """The ends of an estimate's interval; its value twice if it has no interval."""
+    assert metric.value is not None
+    return (metric.value, metric.value) if metric.ci is None else (metric.ci.low, metric.ci.high)

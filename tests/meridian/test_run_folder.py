@@ -62,3 +62,13 @@ def test_folders_are_looked_through_to_a_depth_and_by_no_link(tmp_path) -> None:
     assert depths == [0, 1, 2, 3, 4]
     assert len(list(run_folder.below(tmp_path, "*.json", 2))) == 3
     assert list(run_folder.below(tmp_path / "nowhere", "x.json")) == []
+
+
+def test_folders_are_found_to_the_same_depth_and_links_are_not_followed(tmp_path) -> None:
+    for depth in range(7):
+        (tmp_path.joinpath(*"abcdef"[:depth]) / "suites").mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(tmp_path / "a")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    found = [path.relative_to(tmp_path).as_posix() for path in run_folder.folders_below(tmp_path, "suites")]
+    assert found == ["suites", "a/suites", "a/b/suites", "a/b/c/suites", "a/b/c/d/suites"]
+    assert [path.name for path in run_folder.folders_below(tmp_path, "l*", 0)] == ["linked", "loop"]
