@@ -89,6 +89,14 @@ RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:\s*([^,}]*)(,)?")  # ${oc.env:NAME} o
 FROM_ENVIRONMENT = "oc.env"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SWEPT_RANGE = re.compile(r"range\(([^()]*)\)")
+SECRET_IN_ADDRESS = re.compile(  # a query, or user:password@; a path may hold an @
+    r"://\S*\?|://[^\s/?#]*@|://[^\s/:]*:(?!\d+/)\S*@|url[\w.]*[\"']?\s*[=:](?!\?{3}$)([^/]*@|.*\?)",
+    re.IGNORECASE | re.DOTALL,
+)
+NAMED = re.compile(r"[+~]*([\w./-]+)(?:@[\w.]*)?=")  # an override that begins with its setting
+ASKERS = ("model", "judge")  # sections with an address and a key
+SECRETS = r"[\w./]*(?:_key|apikey|token(?!s)|secret|password)[\w.]*"  # settings whose values may be a secret, typed by mistake
+OF_SECRETS = re.compile(rf"(?<![\w./])({SECRETS})=(?:\[[^][]*\]|\{{[^{{}}]*\}}|\S+)", re.IGNORECASE)
 BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hydra takes no key unless it is added
 WORD = 200  # characters of a word in a refusal; a longer one is cut
 LONG_WORD = re.compile(rf"\S{{{2 * WORD},}}")
@@ -244,6 +252,8 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
     try:
         if typed is not None:
             _require_folder()
+            for text in typed:
+                _require_no_secret(text)
             sys.argv = [sys.argv[0], *arguments(_readable(typed))]
         main()
     except JobEnded as job:
@@ -298,6 +308,19 @@ def _readable(typed: Sequence[str]) -> list[str]:
                 )
             options.append(word)
     return [*options, *settings]
+
+
+def _require_no_secret(text: str) -> None:
+    """UserError, which shows only the setting's name, for an address with a password or a query.
+
+    It comes before all other checks, because most of them show what was typed.
+    """
+    if SECRET_IN_ADDRESS.search(text):
+        named = NAMED.match(text)
+        name = named[1] if named else "an address"
+        section = name.partition(".")[0]
+        variable = f"{section}.api_key_env" if section in ASKERS else "api_key_env"
+        raise UserError(f"{name} holds a password or a query, which records would show; name the key in {variable}")
 
 
 def _require_bounded(text: str) -> None:
@@ -474,7 +497,8 @@ def sentence(error: Exception) -> str:
 def _not_understood(override: str, reason: str = "") -> str:
     """`reason`: the parser's message. It is shown only if it quotes the typed text; its other messages name parser classes."""
     typed = ranges.shown(re.sub("^select=", "calibration=", override))
-    why = f": {ranges.shown(reason)}" if reason.startswith(QUOTING) else ""
+    quotes = reason.startswith(QUOTING) and not OF_SECRETS.match(override.lstrip("+~"))
+    why = f": {ranges.shown(reason)}" if quotes else ""
     return (
         f"{typed} is not understood{why}; write key=value, a list as [a,b]; a "
         "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'"
@@ -483,6 +507,7 @@ def _not_understood(override: str, reason: str = "") -> str:
 
 def _refuse(sentence: str) -> int:
     line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
+    line = OF_SECRETS.sub(r"\1=***", line)
     line = LONG_WORD.sub(lambda found: f"{found[0][:WORD]}...", line)
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

@@ -30,6 +30,7 @@ REPLACEABLE = ("max_tokens", "temperature", "stop")
 CHAT = "chat/completions"
 LAST_PORT = 65_535
 EXAMPLE = "http://localhost:8000/v1"
+NOT_RECORDED = re.compile(r"\?|(^|//)[^/?#]*@|//[^/:]*:(?!\d+/).*@")  # a query, or user:password@; a path may hold an @
 Trace = Callable[[str, Mapping[str, Any]], None]  # called by httpx with an event of a request and its data
 Answer = tuple[httpx.Response, bytes]
 
@@ -329,6 +330,8 @@ def _address(base_url: str, key: ApiKey) -> str:
         raise UserError(
             f"base_url holds the key, which records would show; write the address alone, for example {EXAMPLE}"
         )
+    if NOT_RECORDED.search(base_url):  # before all sentences that show the address
+        raise UserError("base_url holds a password or a query, which records would show; name the key in api_key_env")
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
@@ -336,8 +339,6 @@ def _address(base_url: str, key: ApiKey) -> str:
     whole = bool(url.host) and "%" not in url.host and (url.port is None or 1 <= url.port <= LAST_PORT)
     if url.scheme not in ("http", "https") or not whole:
         raise UserError(f"base_url={base_url!r} is no HTTP address; write for example {EXAMPLE}")
-    if url.userinfo or url.query:
-        raise UserError("base_url holds a password or a query, which records would show; name the key in api_key_env")
     return str(url).rstrip("/")
 
 

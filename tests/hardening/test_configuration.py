@@ -327,6 +327,62 @@ def test_a_reference_in_place_of_a_choice_is_named(only_started) -> None:
     assert command("circuit=${..x}").errors == "${..x} cannot stand for a choice of configs/; write the choice\n"
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            (f"{key}={value}",),
+            f"{name} holds a password or a query, which records would show; name the key in {variable}",
+        )
+        for key, name, variable in (
+            ("model.base_url", "model.base_url", "model.api_key_env"),
+            ("+judge.base_url", "judge.base_url", "judge.api_key_env"),
+            ("modle.base_url", "modle.base_url", "api_key_env"),
+            ("seed", "seed", "api_key_env"),
+        )
+        for value in ("http://127.0.0.1:1/v1?key=sk-abc", "https://me:sk-abc@host/v1", "'http://h/?key=sk-abc'")
+    ]
+    + [
+        ((text,), f"{name} holds a password or a query, which records would show; name the key in {variable}")
+        for text, name, variable in (
+            ("model.base_url=127.0.0.1:1/v1?key=sk-abc", "model.base_url", "model.api_key_env"),
+            ("model.base_url=me:sk-abc@127.0.0.1", "model.base_url", "model.api_key_env"),
+            ("model.base_url=[http://h/?key=sk-abc]", "model.base_url", "model.api_key_env"),
+            ("model={base_url: http://h/?key=sk-abc}", "model", "model.api_key_env"),
+            ("model.base_url=(http://h/?key=sk-abc", "model.base_url", "model.api_key_env"),
+            (f"model.base_url=http://{'h' * 300}/?key=sk-abc", "model.base_url", "model.api_key_env"),
+            ("model.baseurl=h/?key=sk-abc", "model.baseurl", "model.api_key_env"),
+            ("http://127.0.0.1:1/v1?key=sk-abc", "an address", "api_key_env"),
+            ("http://me:sk-abc@127.0.0.1", "an address", "api_key_env"),
+            ("-http://me:sk-abc@127.0.0.1", "an address", "api_key_env"),
+            ("task=http://h/?key=sk-abc", "task", "api_key_env"),
+            ("results=http://h/?key=sk-abc", "results", "api_key_env"),
+        )
+    ],
+)
+@pytest.mark.parametrize("asked", [("task=ioi", "model=endpoint"), ("suite=all", "model=endpoint"), ("-m",)])
+def test_a_secret_in_an_address_is_refused_before_anything_shows_it(asked, line, sentence, only_started) -> None:
+    assert command(*asked, *line) == Outcome(USER_ERROR, "", f"{sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model.api_key=sk-abc=(", "model.api_key=*** is not understood; write key=value"),
+        ("model.api_key_env=(sk-abc", "model.api_key_env=*** is not understood; write key=value"),
+        ("judge.token=[sk-abc", "judge.token=*** is not understood; write key=value"),
+        ("model.api_key=sk-abc", "model.api_key is not a setting; did you mean"),
+    ],
+)
+def test_what_is_given_for_a_key_is_not_shown(text, said, only_started) -> None:
+    outcome = command("task=ioi", "model=endpoint", text)
+    assert outcome.code == USER_ERROR and outcome.errors.startswith(said) and "sk-abc" not in outcome.errors
+
+
+def test_an_address_without_a_secret_is_taken(only_started) -> None:
+    assert command("model=endpoint", "model.name=x", "model.base_url=http://localhost:8000/v1").code == 0
+
+
 def test_options_may_stand_anywhere(monkeypatch) -> None:
     typed = ["task=ioi", "-m", "seed=0,1", "--cfg", "job", "hydra/launcher=slurm", "hydra.launcher.partition=gpu"]
     with mock.patch("sys.argv", ["run.py"]):

@@ -679,7 +679,17 @@ def test_a_short_key_stands_for_none_and_changes_no_output(server, connect, monk
         ({"base_url": "http://127.0.0.1:99999/v1"}, "no HTTP address"),
         ({"base_url": "http://127.0.0.1:0/v1"}, "no HTTP address"),
         ({"base_url": "http://a b/v1"}, "no HTTP address"),
-        ({"base_url": "http://user:pass@localhost/v1"}, "holds a password"),
+        *(
+            ({"base_url": address}, "holds a password")
+            for address in (
+                "http://user:pass@localhost/v1",
+                "http://user:a/pass@localhost/v1",
+                "ftp://user:pass@localhost/v1",
+                "user:pass@localhost/v1",
+                f"http://user:pass@{'h' * 300}:x/v1",
+                "localhost/v1?key=pass@",
+            )
+        ),
         ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"),
         ({"api_key": KEY}, "'api_key' is unknown"),
     ],
