@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import hashlib
 import io
 import json
 import logging
 import os
+import re
+import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -53,7 +57,12 @@ PARITY = {  # largest relative error of log-probabilities: a wrong function is o
     "float16": 0.1,
     "bfloat16": 0.3,
 }
+LONGEST_NAME = 80  # characters of a file's name in a sentence
 MISMATCHED = "ignore_mismatched_sizes"  # part of transformers' message about weights with wrong shapes
+PANIC = re.compile(  # what a library in Rust prints as it fails: where, why, and the stack if RUST_BACKTRACE is set
+    rb"\n?thread '[^'\n]*'[^\n]* panicked at [^\n]*\n[^\n]*\n(?:stack backtrace:\n(?: +[^\n]*\n)*)?(?:note: [^\n]*\n)?"
+)
+ONE_AT_A_TIME = threading.RLock()  # file descriptor 2 belongs to the whole process
 Say = Callable[[str], Any]
 
 
@@ -435,18 +444,10 @@ def tokenizer_in(folder: Path) -> Any:
     Raises UserError if there is none that transformers can read, or if it does not give the tokens' offsets in the text.
     """
     _require_files(folder)
+    runnable.require_tokenizer_files(folder)
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
         raise UserError(f"model folder {folder} has no tokenizer; put its tokenizer.json there")
-    try:
-        from transformers import AutoTokenizer
-
-        with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # the tokenizers library raises a bare Exception for a file that it cannot read
-        raise UserError(
-            f"model folder {folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
-            "tokenizer.json there"
-        ) from error
+    tokenizer = _read_tokenizer(folder)
     if not tokenizer.is_fast:
         raise UserError(
             f"the tokenizer in {folder} is a slow one, which cannot say where its tokens stand; put a "
@@ -454,7 +455,26 @@ def tokenizer_in(folder: Path) -> Any:
         )
     config = runnable.configuration_in(folder) if (folder / "config.json").is_file() else None
     runnable.require_ids(tokenizer, config, folder)
+    with quiet(), without_panics():
+        runnable.require_encoding(tokenizer, config, folder)
+    tokenizer.embedding_rows = getattr(config, "vocab_size", None)  # prompts.Encoder refuses ids beyond them
     return tokenizer
+
+
+def _read_tokenizer(folder: Path) -> Any:
+    """What transformers makes of the tokenizer in a folder. Raises UserError if it cannot read it."""
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet(), without_panics():
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except BaseException as error:  # the tokenizers library raises a bare Exception for a file that it cannot read
+        if not runnable.is_failure(error):
+            raise
+        raise UserError(
+            f"model folder {folder} has no tokenizer that transformers can read{runnable.reason(error)}; copy the model's own "
+            "tokenizer.json there, with the tokenizer_config.json beside it"
+        ) from error
 
 
 def _folder(settings: Mapping[str, Any]) -> Path:
@@ -553,12 +573,23 @@ def _require_shards(folder: Path) -> None:
         names = hub.shards(folder)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{folder / hub.INDEX} is not an index of sharded weights; copy it there anew") from error
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in names if not _is_there(folder / name)]
     if missing:
+        one = missing[0] if len(missing[0]) <= LONGEST_NAME else f"{missing[0][:LONGEST_NAME]}..."
         raise UserError(
-            f"the weights in {folder} are {len(names)} files of which {len(missing)} are not there, {missing[0]} for one; "
+            f"the weights in {folder} are {len(names)} files of which {len(missing)} are not there, {one} for one; "
             "copy them there"
         )
+
+
+def _is_there(path: Path) -> bool:
+    """True for a file. A name that is too long for any file is that of none."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def _knows(folder: Path) -> Literal["embedded", "natural language"]:
@@ -568,10 +599,6 @@ def _knows(folder: Path) -> Literal["embedded", "natural language"]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "natural language"
     return "embedded" if kind == "WordLevel" else "natural language"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _identify_planted(settings: Mapping[str, Any]) -> Identity:
@@ -627,8 +654,8 @@ def _bridge(
         raise
     except Exception as error:  # TransformerLens may fail in any way on an architecture that it does not support well
         raise UnsupportedArchitectureError(
-            f"model {identity.name} cannot be run: TransformerLens cannot take it apart ({type(error).__name__}: "
-            f"{_first_line(error)}); use a family of docs/real-models.md"
+            f"model {identity.name} cannot be run: TransformerLens cannot take it apart{runnable.reason(error)}; check its "
+            "config.json, or use a family of docs/real-models.md"
         ) from error
     if not error <= PARITY.get(precision, PARITY["bfloat16"]):
         raise UnsupportedArchitectureError(
@@ -772,3 +799,29 @@ def quiet() -> Iterator[None]:
             yield
         finally:
             logging.disable(previous)
+
+
+@contextlib.contextmanager
+def without_panics() -> Iterator[None]:
+    """Keep a panic of a library in Rust off the terminal; what else is printed meanwhile appears at the end.
+
+    Such a library writes to file descriptor 2, past Python's streams. Without that descriptor or a temporary file, nothing is
+    kept back.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ONE_AT_A_TIME)
+        with contextlib.suppress(OSError):
+            kept = stack.enter_context(tempfile.TemporaryFile())
+            stack.callback(_restore, os.dup(2), kept)
+            os.dup2(kept.fileno(), 2)
+        yield
+
+
+def _restore(terminal: int, kept: IO[bytes]) -> None:
+    """Give file descriptor 2 back to `terminal`, and print what it was given meanwhile, without panics."""
+    os.dup2(terminal, 2)
+    os.close(terminal)
+    kept.seek(0)
+    if shown := PANIC.sub(b"", kept.read()):
+        with contextlib.suppress(OSError):  # the terminal was closed
+            os.write(2, shown)

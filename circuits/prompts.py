@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 import results_io
+from circuits import runnable
 from circuits.tasks.base import Task
 from circuits.tasks.example import Example
 from results_io import UserError
@@ -289,9 +290,19 @@ class Encoder:
         self.continuations: dict[str, list[int]] = {}
 
     def __call__(self, text: str, **options: Any) -> Any:
-        return self.tokenizer(
-            text, add_special_tokens=False, verbose=False, **options
-        )  # we report texts that are too long ourselves
+        """The encoded text. Raises UserError if the tokenizer fails at it, or makes a token without a row in the embedding."""
+        try:
+            encoded = self.tokenizer(
+                text, add_special_tokens=False, verbose=False, **options
+            )  # we report texts that are too long ourselves
+        except BaseException as error:  # the tokenizers library raises a bare Exception, or panics
+            if type(error) is not Exception and not runnable.is_panic(error):
+                raise
+            raise UserError(f"the tokenizer cannot encode {text!r}{runnable.reason(error)}; reword it") from error
+        rows, largest = getattr(self.tokenizer, "embedding_rows", None), max(encoded["input_ids"], default=0)
+        if rows and largest >= rows:
+            raise UserError(f"a token of {text!r} has the id {largest}, and the embedding has {rows} rows; reword it")
+        return encoded
 
     def continuation(self, text: str, joint: str, word: str) -> list[int]:
         """Ids that `joint` and `word` add to those of `text`; none if they change the ids at its end.
@@ -316,7 +327,15 @@ def _tokenize_row(task: Task, example: Example, encode: Encoder) -> dict[str, An
             f"{task.name}: clean prompt {example.clean!r} has {len(clean)} tokens and its corrupted twin "
             f"{example.corrupted!r} has {len(corrupted)}; pairs must be equally long, so drop or reword it"
         )
-    places = {role: len(start) + _token_at(encoded["offset_mapping"], span) for role, span in example.positions.items()}
+    places = {}
+    for role, span in example.positions.items():
+        at = _token_at(encoded["offset_mapping"], span)
+        if at is None:
+            raise UserError(
+                f"{task.name}: the tokenizer has no token for {example.clean[slice(*span)]!r}, which is {role} in "
+                f"{example.clean!r}; reword the prompt"
+            )
+        places[role] = len(start) + at
     if several_tokens(task):
         shared, sequences = _sequences(task, example, encode)
         clean, corrupted = clean + shared, corrupted + shared
@@ -388,9 +407,9 @@ def _side(word: str, example: Example) -> str:
     return "answer" if word in example.answers else "foil"
 
 
-def _token_at(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> int:
-    """Index of the last token that overlaps a character span."""
-    return max(i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0])
+def _token_at(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> int | None:
+    """Index of the last token that overlaps a character span; None if there is none."""
+    return max((i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]), default=None)
 
 
 def _require_one_length_per_template(task: Task, examples: Sequence[Example], rows: Sequence[Mapping]) -> None:

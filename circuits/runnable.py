@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -41,6 +42,21 @@ RANGES = {  # {names of numbers: their largest value}; none is negative
         r"norm_?eps(ilon)?$"
     ): 1e30,  # compiled models take a large one, so that a norm only scales; float32 ends at 3e38
 }
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+NO_PADDING = -1  # pad_token_id of some models without padding
+ACTIVATIONS = ("activation_function", "hidden_act", "hidden_activation")  # keys of a config.json
+TOKENIZER_SETTINGS, SPECIAL_TOKENS, ADDED_TOKENS = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+LOADERS_OWN = ("pretrained_model_name_or_path", "token")  # would be handed to transformers' loader twice
+TEXT = "When Mary and John went to the store, John gave a drink to"  # what every tokenizer must encode
+OWN_WORDS = 20  # of a vocabulary, encoded if it has none of the words of TEXT
+PANIC = "PanicException"  # of the tokenizers library; no Exception, and no module exports it
+PYTHONS = re.compile(r"[a-z]Error\b|Exception\b|<class|' object|\w\(\)|not supported between|invalid literal")
+LONGEST_REASON = 200  # characters of a library's message in a sentence
 SHOWN = 60  # characters of a value in a sentence
 LARGEST = 2**31  # limit for each of these sizes
 LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
@@ -69,13 +85,16 @@ def configuration_in(folder: Path) -> PretrainedConfig:
         raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
     _require_plain(stored, path)
     _require_sizes({"vocab_size": stored.get("vocab_size")}, path)  # transformers warns of it before its own refusal
+    _require_block(stored, path)
     if kind not in CONFIG_MAPPING:
         raise UserError(
             f"{path} has model_type {_cut(kind)}, which transformers {transformers.__version__} does not know (code that comes "
             "with a model is not run); use a model of a known family"
         )
+    _require_token_ids(stored, CONFIG_MAPPING[kind], path)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with _without_warnings():
+            config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # validators raise their own error types for values of the wrong type
         raise UserError(f"{path} is no configuration of a {kind} model; copy it there anew") from error
     for section in QUANTISATIONS:
@@ -136,6 +155,52 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
             raise UserError(f"{beside} cannot be read as JSON; copy it there anew, or leave it out") from error
         if not isinstance(found, dict):
             raise UserError(f"{beside} holds no keys with values; copy it there anew, or leave it out")
+
+
+def _require_block(stored: Mapping[str, Any], path: Path) -> None:
+    """Raises UserError for an inner width that is no size, or an activation that transformers does not know."""
+    remedy = "copy the model's configuration there anew"
+    width = stored.get("n_inner")
+    if width is not None and (type(width) is not int or not 0 < width < LARGEST):
+        raise UserError(f"{path} has n_inner {_cut(width)}, and a whole number of at least 1 is expected; {remedy}")
+    named = {name: stored[name] for name in ACTIVATIONS if stored.get(name) is not None}
+    if not named:
+        return
+    from transformers.activations import ACT2FN
+
+    for name, value in named.items():
+        if not isinstance(value, str) or value not in ACT2FN:
+            raise UserError(f"{path} has {name} {_cut(value)}, and the name of an activation is expected; {remedy}")
+
+
+def _require_token_ids(stored: Mapping[str, Any], family: Any, path: Path) -> None:
+    """Raises UserError for the id of a special token that is no row of the embedding.
+
+    The family's own id may be outside, since transformers writes it beside a vocabulary of any size.
+    """
+    rows = stored.get("vocab_size") or getattr(family, "vocab_size", None)
+    for name in TOKEN_IDS:
+        value = stored.get(name)
+        if value is None or (name == "pad_token_id" and value == NO_PADDING):
+            continue
+        own = value == getattr(family, name, None)
+        ids = value if name == "eos_token_id" and isinstance(value, list) else [value]
+        if any(type(one) is not int or one < 0 or (not own and type(rows) is int and one >= rows) for one in ids):
+            raise UserError(
+                f"{path} has {name} {_cut(value)}, and a token of its vocabulary of {rows} is expected; copy the model's "
+                "configuration there anew"
+            )
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Silence transformers' warnings, which are not about what is read here."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(previous)
 
 
 def _cut(value: Any) -> str:
@@ -210,21 +275,112 @@ def require_numbers(model: torch.nn.Module, folder: str) -> None:
         )
 
 
+def require_tokenizer_files(folder: Path) -> None:
+    """Raises UserError for values beside a tokenizer.json whose type transformers does not check."""
+    settings, special = (_mapping_in(folder / name) for name in (TOKENIZER_SETTINGS, SPECIAL_TOKENS))
+    path, remedy = folder / TOKENIZER_SETTINGS, "copy the model's own there"
+    if own := next((name for name in LOADERS_OWN if name in settings), None):
+        raise UserError(f"{path} has the key {own}, which is for the loader alone; take it out")
+    longest, kind = settings.get("model_max_length"), settings.get("tokenizer_class")
+    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, (int, float))):
+        raise UserError(f"{path} has model_max_length {_cut(longest)}, and a number is expected; {remedy}")
+    if kind is not None and not isinstance(kind, str):
+        raise UserError(f"{path} has tokenizer_class {_cut(kind)}, and a name is expected; {remedy}")
+    decoder = settings.get("added_tokens_decoder")
+    if decoder is not None and not (isinstance(decoder, dict) and all(map(str.isdecimal, decoder))):
+        raise UserError(f"{path} has added_tokens_decoder {_cut(decoder)}, and tokens by id are expected; {remedy}")
+    for where, found in ((TOKENIZER_SETTINGS, settings), (SPECIAL_TOKENS, special)):
+        for name in SPECIAL:
+            token = found.get(name)
+            text = token.get("content") if isinstance(token, dict) else token
+            if token is not None and not isinstance(text, str):
+                raise UserError(f"{folder / where} has {name} {_cut(token)}, and a text is expected; {remedy}")
+    for token, index in _mapping_in(folder / ADDED_TOKENS).items():
+        if type(index) is not int:
+            raise UserError(
+                f"{folder / ADDED_TOKENS} has {_cut(index)} for {_cut(token)}, and an id is expected; {remedy}"
+            )
+
+
+def _mapping_in(path: Path) -> dict[str, Any]:
+    """The keys and values of a JSON file; none if it is not there. Raises UserError if it holds anything else."""
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path} cannot be read as JSON; copy the model's own there") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no keys with values; copy the model's own there")
+    return found
+
+
 def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -> None:
     """Raises UserError for a tokenizer of another model: two words with one id, or an id without a row in the embedding.
 
-    Tokens that were added to a vocabulary may lack a row: Gemma 3's text model has none for the image token.
+    Special tokens without a use here may lack a row: Gemma 3's text model has none for the image token.
     """
-    ids = {word: index for word, index in tokenizer.get_vocab().items() if word not in tokenizer.get_added_vocab()}
+    ids, added = tokenizer.get_vocab(), tokenizer.added_tokens_decoder
+    used = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+    idle = {index for index, token in added.items() if token.special} - set(used)
     rows = getattr(config, "vocab_size", None)
-    word = next((word for word, index in ids.items() if index < 0 or (rows and index >= rows)), None)
+    word = next((word for word, at in ids.items() if at < 0 or (rows and at >= rows and at not in idle)), None)
     if word is not None:
         raise UserError(
             f"the tokenizer in {folder} has the id {ids[word]} for {_cut(word)}, and the embedding has {rows} rows; copy the "
             "model's own tokenizer there"
         )
-    if len(set(ids.values())) < len(ids):
+    own = [index for word, index in ids.items() if word not in tokenizer.get_added_vocab()]
+    if len(set(own)) < len(own):
         raise UserError(f"the tokenizer in {folder} has one id for two words; copy the model's own tokenizer there")
+
+
+def require_encoding(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -> None:
+    """Raises UserError for a tokenizer that fails at a text of words, or turns it into no tokens or into ids without a row.
+
+    Words that it does not know may become unknown tokens, or none if it has tokens for others.
+    """
+    remedy = "copy the model's own tokenizer there"
+    try:
+        ids = _encoded(tokenizer, TEXT)
+        if not ids:
+            ids = _encoded(tokenizer, tokenizer.decode(sorted(tokenizer.get_vocab().values())[:OWN_WORDS]))
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise UserError(f"the tokenizer in {folder} cannot encode a text of words{reason(error)}; {remedy}") from error
+    if not ids:
+        raise UserError(f"the tokenizer in {folder} gives no tokens for a text of words; {remedy}")
+    rows = getattr(config, "vocab_size", None)
+    if rows and max(ids) >= rows:
+        raise UserError(
+            f"the tokenizer in {folder} adds the id {max(ids)} to a text, and the embedding has {rows} rows; {remedy}"
+        )
+
+
+def _encoded(tokenizer: Any, text: str) -> list[int]:
+    """The ids of a text as prompts are encoded, and then those with the tokens that the tokenizer adds; none if it has none."""
+    bare = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["input_ids"]
+    return bare and [*bare, *tokenizer(text, verbose=False)["input_ids"]]
+
+
+def is_failure(error: BaseException) -> bool:
+    """True for an error of a library, False for what ends the process."""
+    return isinstance(error, Exception) or is_panic(error)
+
+
+def is_panic(error: BaseException) -> bool:
+    """True for a panic of the tokenizers library, which is no Exception."""
+    return type(error).__name__ == PANIC
+
+
+def reason(error: BaseException) -> str:
+    """What a library says of its error, in parentheses after a space; empty if that is about Python and not about a file."""
+    line = str(error).strip().partition("\n")[0].rstrip(".")
+    programming = (TypeError, LookupError, AttributeError, NameError, AssertionError, RecursionError)
+    if not line or isinstance(error, programming) or is_panic(error) or PYTHONS.search(line):
+        return ""
+    return f" ({line if len(line) <= LONGEST_REASON else f'{line[:LONGEST_REASON]}...'})"
 
 
 def positions_of(config: PretrainedConfig) -> int | None:

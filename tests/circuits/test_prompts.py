@@ -33,6 +33,10 @@ MARY = Example(
 )
 
 
+class PanicException(BaseException):
+    """As the one of the tokenizers library, which no module exports."""
+
+
 def task_of(*examples: Example, bos: bool = True) -> Task:
     """A task that draws only these examples."""
     return Task("example", "An example", lambda rng: rng.choice(examples), ("io", "s2", "end"), (), bos=bos)
@@ -305,3 +309,27 @@ def test_a_task_with_bos_needs_a_tokenizer_with_one() -> None:
     without = prompt_sets.tokenize(tasks.get("ioi", bos=False), examples, tokenizer, "evaluation")
     assert without.bos is None
     assert without.clean[0].tolist() == tokenizer(examples[0].clean)["input_ids"]
+
+
+@pytest.mark.parametrize("span", [(5, 5), (200, 210)])
+def test_a_role_without_a_token_is_refused(span, tokenizer) -> None:
+    with pytest.raises(UserError, match="the tokenizer has no token for '', which is io in 'Mary and John went"):
+        tokenize(replace(MARY, positions={"io": span}), tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize("raised", [Exception("WordLevel error: Missing [UNK] token"), PanicException("called it")])
+def test_a_text_that_the_tokenizer_fails_at_is_refused(raised) -> None:
+    def fails(text: str, **options) -> None:
+        raise raised
+
+    why = r" \(WordLevel error: Missing \[UNK\] token\)" if isinstance(raised, Exception) else ""
+    with pytest.raises(UserError, match=f"^the tokenizer cannot encode 'Mary'{why}; reword it$"):
+        prompt_sets.Encoder(fails)("Mary")
+
+
+def test_ctrl_c_while_a_text_is_encoded_is_no_fault_of_the_text() -> None:
+    def stopped(text: str, **options) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prompt_sets.Encoder(stopped)("Mary")

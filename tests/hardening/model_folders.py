@@ -17,6 +17,7 @@ from circuits.models import EMBEDDED
 POCKET = EMBEDDED / "pocket"
 WEIGHTS, CONFIG, TOKENIZER, INDEX = "model.safetensors", "config.json", "tokenizer.json", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
+SETTINGS, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 EMBEDDING, MATRIX = "transformer.wte.weight", "transformer.h.1.attn.c_attn.weight"
 Change = Callable[[Path], Any]
 
@@ -85,6 +86,18 @@ def word(index: int) -> Change:
     return apply
 
 
+def added(index: int, special: bool = False, content: str = "Zed") -> Change:
+    """A token that tokenizer.json adds to its vocabulary. A new one gets the next free id, whatever id stands there."""
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": special}
+
+    def apply(folder: Path) -> None:
+        document = json.loads((folder / TOKENIZER).read_text(encoding="utf-8"))
+        document["added_tokens"].append({"id": index, "content": content, **flags})
+        (folder / TOKENIZER).write_text(json.dumps(document), encoding="utf-8")
+
+    return apply
+
+
 def gone(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
@@ -92,6 +105,10 @@ def gone(name: str) -> Change:
 def header(size: int) -> Change:
     return text(WEIGHTS, size.to_bytes(8, "little") + b'{"a":1}' * 4)
 
+
+EMPTY_TEMPLATE = {"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": {}}
+BEYOND = {"type": "BertProcessing", "sep": ["<bos>", 99_999], "cls": ["<bos>", 99_999]}
+DECODER = {"900": {"content": "Zed", "special": False}}
 
 WRONG: dict[str, Change] = {
     "one NaN": entry(MATRIX, (0, 0), np.nan),
@@ -191,5 +208,65 @@ WRONG: dict[str, Change] = {
     ),
     "a tensor of 5,000 letters": weights(
         lambda tensors: tensors.update({"a" * 5000 + ".weight": np.ones((3, 3), np.int8)})
+    ),
+    "a normalizer that panics": key(TOKENIZER, "normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+    "a normalizer of nothing": key(TOKENIZER, "normalizer", {"type": "Precompiled", "precompiled_charsmap": ""}),
+    "one word and none for the unknown": key(
+        TOKENIZER, "model", {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}
+    ),
+    "a template of no tokens": key(TOKENIZER, "post_processor", EMPTY_TEMPLATE),
+    "an added id beyond the embedding": added(900),
+    "an added id beyond it that ends a text": lambda folder: (
+        added(900, special=True)(folder),
+        key(SETTINGS, "eos_token", "Zed")(folder),
+    ),
+    "a decoder's id beyond the embedding": key(SETTINGS, "added_tokens_decoder", DECODER),
+    "added_tokens.json beyond the embedding": text(ADDED, '{"Zed": 900}'),
+    "added_tokens.json a list": text(ADDED, "[]"),
+    "added_tokens.json in words": text(ADDED, '{"Zed": "nine"}'),
+    "a processor's id beyond the embedding": key(TOKENIZER, "post_processor", BEYOND),
+    "an inner width of -1": key(CONFIG, "n_inner", -1),
+    "an inner width in words": key(CONFIG, "n_inner", "wide"),
+    "an activation of no name": key(CONFIG, "activation_function", ""),
+    "an activation a number": key(CONFIG, "activation_function", 5),
+    "a longest text in words": key(SETTINGS, "model_max_length", "x"),
+    "a tokenizer's class a number": key(SETTINGS, "tokenizer_class", 5),
+    "a bos token without content": key(SETTINGS, "bos_token", {"a": 1}),
+    "an eos token a number": key(SETTINGS, "eos_token", 7),
+    "more special tokens a number": key(SETTINGS, "additional_special_tokens", 7),
+    "a decoder a list": key(SETTINGS, "added_tokens_decoder", [1]),
+    "a decoder of words": key(SETTINGS, "added_tokens_decoder", {"x": {"content": "Zed"}}),
+    "special tokens a list": text(SPECIAL, "[]"),
+    "a special token a list": text(SPECIAL, '{"bos_token": [1]}'),
+    "special tokens cut": text(SPECIAL, '{"bos_token": '),
+    "a key of the loader": key(SETTINGS, "token", "x"),
+    "another key of the loader": key(SETTINGS, "pretrained_model_name_or_path", "x"),
+    "bos beyond the vocabulary": key(CONFIG, "bos_token_id", 680),
+    "bos in words": key(CONFIG, "bos_token_id", "one"),
+    "bos below 0": key(CONFIG, "bos_token_id", -1),
+    "eos beyond the vocabulary": key(CONFIG, "eos_token_id", [1, 10**6]),
+    "eos a mapping": key(CONFIG, "eos_token_id", {}),
+    "pad beyond the vocabulary": key(CONFIG, "pad_token_id", 50_000),
+    "pad below -1": key(CONFIG, "pad_token_id", -2),
+    "pad a truth": key(CONFIG, "pad_token_id", True),
+    "index of a shard of 5,000 letters": text(INDEX, json.dumps({"weight_map": {EMBEDDING: "x" * 5000}})),
+}
+
+SOUND: dict[str, Change] = {
+    "no padding": key(CONFIG, "pad_token_id", -1),
+    "ids null": lambda folder: [key(CONFIG, f"{name}_token_id", None)(folder) for name in ("bos", "eos", "pad")],
+    "several ends": key(CONFIG, "eos_token_id", [1, 2]),
+    "GPT-2's own ids, which transformers writes beside any vocabulary": key(CONFIG, "bos_token_id", 50256),
+    "an image's token without a row, as in Gemma 3": added(680, special=True, content="<image_soft_token>"),
+    "an added token with a row": added(5, content="01"),
+    "no longest text": key(SETTINGS, "model_max_length", None),
+    "a longest text of 1e30": key(SETTINGS, "model_max_length", 1e30),
+    "a token with its flags": key(SETTINGS, "bos_token", {"__type": "AddedToken", "content": "<bos>", "special": True}),
+    "special tokens": text(SPECIAL, '{"bos_token": "<bos>", "additional_special_tokens": ["<unk>"]}'),
+    "no special tokens": text(SPECIAL, "{}"),
+    "digits and nothing else": key(
+        TOKENIZER,
+        "model",
+        {"type": "BPE", "vocab": {str(digit): 3 + digit for digit in range(10)}, "merges": []},
     ),
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from circuits import claims, models, yaml_file
+from circuits import claims, models, prompts, yaml_file
 from circuits.circuit import Circuit
 from circuits.measure import Plan
 from results_io import UserError
@@ -18,6 +20,7 @@ from tests.hardening import circuit_files, model_folders
 LONGEST, SECONDS = 600, 5.0
 QUICK = 5  # of the model folders, one in so many is tried by `make test`
 NAMES = sorted(model_folders.WRONG)
+PYTHONS = re.compile(r"[a-z]Error\b|Exception\b|<class|' object|\w\(\)|not supported between")  # words of Python's own
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +95,7 @@ def loaded(folder: Path) -> models.Model:
 
 @pytest.mark.parametrize("names", [NAMES[::QUICK], pytest.param(NAMES, marks=pytest.mark.slow)])
 def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) -> None:
-    assert len(NAMES) >= 72
+    assert len(NAMES) >= 110
     for index, name in enumerate(names):
         folder = model_folders.copied(tmp_path / str(index))
         model_folders.WRONG[name](folder)
@@ -100,6 +103,43 @@ def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) ->
             loaded(folder)
             pytest.fail(f"{name} is accepted")
         assert "\n" not in str(refused.value) and len(str(refused.value)) < LONGEST, name
+        assert not PYTHONS.search(str(refused.value)), name
+
+
+@pytest.mark.parametrize("name", sorted(model_folders.SOUND))
+def test_an_unusual_folder_is_not_refused(name, tmp_path, capfd) -> None:
+    folder = model_folders.copied(tmp_path / "m")
+    model_folders.SOUND[name](folder)
+    assert loaded(folder).n_heads == 8
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("charsmap", ["AAAA", ""])
+def test_a_panic_of_the_tokenizers_library_says_nothing_of_its_own(charsmap, tmp_path, capfd) -> None:
+    folder = model_folders.copied(tmp_path / "m")
+    model_folders.key("tokenizer.json", "normalizer", {"type": "Precompiled", "precompiled_charsmap": charsmap})(folder)
+    with pytest.raises(UserError, match="no tokenizer that transformers can read"):
+        loaded(folder)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_others_print_while_a_tokenizer_is_read_is_printed_after_it(capfd) -> None:
+    panic = b"\nthread '<unnamed>' (7) panicked at a/b.rs:1:2:\ncalled it\nnote: run with `RUST_BACKTRACE=1` to see\n"
+    with models.without_panics():
+        os.write(2, b"before\n" + panic + b"after\n")
+        assert capfd.readouterr().err == ""
+    os.write(2, b"at last\n")
+    assert capfd.readouterr().err == "before\nafter\nat last\n"
+
+
+def test_a_prompt_with_a_token_without_a_row_is_refused(tmp_path) -> None:
+    """As the image's token of Gemma 3, which its tokenizer has and its embedding has not."""
+    folder = model_folders.copied(tmp_path / "m")
+    model_folders.added(680, special=True, content="<image_soft_token>")(folder)
+    encode = prompts.Encoder(models.tokenizer_in(folder))
+    assert len(encode("Mary and John")["input_ids"]) == 3
+    with pytest.raises(UserError, match="has the id 680, and the embedding has 680 rows; reword it"):
+        encode("Mary and <image_soft_token>")
 
 
 @pytest.mark.sampled(4)
@@ -114,6 +154,30 @@ def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) ->
         ("a layer too few", "says 3 layers and the weights beside it hold 4"),
         ("another vocabulary", "says a vocabulary of 17 and no tensor beside it has as many rows"),
         ("an id beyond the embedding", "has the id 10000 for '01', and the embedding has 680 rows"),
+        (
+            "a normalizer that panics",
+            "has no tokenizer that transformers can read; copy the model's own tokenizer.json",
+        ),
+        ("one word and none for the unknown", "cannot encode a text of words (WordLevel error: Missing [UNK] token"),
+        ("a template of no tokens", "gives no tokens for a text of words; copy the model's own tokenizer there"),
+        ("an added id beyond the embedding", "has the id 680 for 'Zed', and the embedding has 680 rows"),
+        ("an added id beyond it that ends a text", "has the id 680 for 'Zed', and the embedding has 680 rows"),
+        ("added_tokens.json beyond the embedding", "has the id 680 for 'Zed', and the embedding has 680 rows"),
+        ("a processor's id beyond the embedding", "adds the id 99999 to a text, and the embedding has 680 rows"),
+        ("an inner width of -1", "has n_inner -1, and a whole number of at least 1 is expected"),
+        ("an activation of no name", "has activation_function '', and the name of an activation is expected"),
+        ("a longest text in words", "tokenizer_config.json has model_max_length 'x', and a number is expected"),
+        ("a tokenizer's class a number", "tokenizer_config.json has tokenizer_class 5, and a name is expected"),
+        ("a bos token without content", "has bos_token {'a': 1}, and a text is expected"),
+        ("special tokens a list", "special_tokens_map.json holds no keys with values"),
+        ("a key of the loader", "tokenizer_config.json has the key token, which is for the loader alone"),
+        ("bos beyond the vocabulary", "has bos_token_id 680, and a token of its vocabulary of 680 is expected"),
+        (
+            "eos beyond the vocabulary",
+            "has eos_token_id [1, 1000000], and a token of its vocabulary of 680 is expected",
+        ),
+        ("pad below -1", "has pad_token_id -2, and a token of its vocabulary of 680 is expected"),
+        ("index of a shard of 5,000 letters", "are 1 files of which 1 are not there, xxxxxxxx"),
         ("a matrix transposed", "have other shapes than its config.json says; copy both there from one model"),
     ],
 )
