@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
@@ -36,6 +37,7 @@ LEGEND = (
     "kept: faithfulness under mean ablation; p* is the certificate's p-value corrected over all rows"
 )
 IN_PLACE_OF_A_RUN = ("command", "suite", "experiment")
+CRASHED = 1  # exit code of a job that left a traceback
 
 
 def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
@@ -119,16 +121,45 @@ def _ratio(row: Mapping[str, Any]) -> str:
     return f"{row['faithfulness']:.2f}{interval}"
 
 
+class JobEnded(Exception):
+    """Raised when a job of a multirun ends with a code other than 0; Hydra re-raises the first one after all jobs.
+
+    `args`: the exit code, and the sentence of a refusal ("" if the job was not refused).
+    """
+
+    @property
+    def code(self) -> int:
+        return self.args[0]
+
+    @property
+    def reason(self) -> str:
+        return self.args[1]
+
+
+class EndedJob(JobReturn):
+    """What Hydra keeps of a job that ended with JobEnded. JobReturn itself prints which job failed before it raises the error."""
+
+    @property
+    def return_value(self) -> Any:
+        raise self._return_value
+
+
 class AtTheEnd(Callback):
     """Pools the results once more after the last job of a multirun, and shows the table.
 
-    Hydra calls `on_multirun_end` only if no job failed. If one failed, `commandline.guarded` calls `finish`.
+    Hydra calls `on_multirun_end` only if no job failed. If one failed, `commandline.guarded` calls `finish`. Of a job that ended
+    without a crash, Hydra prints no line of its own.
     """
 
     running: DictConfig | None = None  # the configuration of the multirun that this process leads
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         AtTheEnd.running = config
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
+        ended = job_return._return_value
+        if isinstance(ended, JobEnded) and ended.code != CRASHED:
+            job_return.__class__ = EndedJob
 
     def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
         finish()

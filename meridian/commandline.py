@@ -35,6 +35,7 @@ import interruption
 import results_io
 import shown_text
 from meridian import aggregate, overrides, ranges
+from meridian.aggregate import JobEnded
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
@@ -70,7 +71,7 @@ MERGING = "Error merging override "  # Hydra's words before the override
 GROUPED = " looks like a config group override, but config group "  # and after it
 FAILURES, TRACED = "failures", "traced"  # the task made of suite failures; the circuit kind that it implies
 FILE = "file"  # the task made of a file's rows
-USER_ERROR, CRASHED = 2, 1  # exit codes
+USER_ERROR, CRASHED = 2, aggregate.CRASHED  # exit codes
 NOT_THERE = re.compile(r"Key '([^']+)' is not in struct")  # as OmegaConf says it
 REFERRED = re.compile(r"Interpolation key '([^']+)' not found")  # likewise
 RESOLVING = re.compile(r"Error resolving interpolation '([^']*)'")  # of a group's choice
@@ -100,6 +101,7 @@ OF_SECRETS = re.compile(rf"(?<![\w./])({SECRETS})=(?:\[[^][]*\]|\{{[^{{}}]*\}}|\
 BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hydra takes no key unless it is added
 WORD = 200  # characters of a word in a refusal; a longer one is cut
 LONG_WORD = re.compile(rf"\S{{{2 * WORD},}}")
+_said: set[str] = set()  # sentences that this process has printed since the command began
 MOST_RUNS = 10_000  # of one setting in a multirun
 USAGE_WIDTH = 120
 
@@ -222,22 +224,12 @@ def asked(config: DictConfig) -> str:
     return word
 
 
-class JobEnded(Exception):
-    """Raised when a job of a multirun ends with a code other than 0; Hydra re-raises the first one after all jobs.
-
-    `args`: the exit code, and the sentence of a refusal ("" if the job was not refused).
-    """
-
-    @property
-    def code(self) -> int:
-        return self.args[0]
-
-
 def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
     """Run `main`; bad input becomes one sentence on the error stream and exit code 2.
 
     `typed`: the arguments to hand to Hydra. If it is None, Hydra reads `sys.argv`.
     """
+    _said.clear()
     try:
         return _guarded(main, typed)
     except KeyboardInterrupt:
@@ -259,7 +251,8 @@ def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
     except JobEnded as job:
         with contextlib.suppress(UserError):  # for a certificate that cannot be read; its job has reported it
             aggregate.finish()
-        return _refuse(job.args[1]) if job.args[1] else job.code
+        elsewhere = job.reason and job.reason not in _said  # in another process, whose error stream may be a file
+        return _refuse(job.reason) if elsewhere else job.code
     except SystemExit as stop:  # from `refusing`
         return stop.code if isinstance(stop.code, int) else CRASHED
     except UserError as error:
@@ -428,10 +421,10 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
             if interruption.asked():
                 raise KeyboardInterrupt from error
             if reason := _reason(error):
-                code = _refuse(reason)
                 if several:
+                    code = USER_ERROR if reason in _said else _refuse(reason)
                     raise JobEnded(code, reason) from None
-                sys.exit(code)
+                sys.exit(_refuse(reason))
             if not several:
                 raise
             traceback.print_exc()
@@ -506,6 +499,7 @@ def _not_understood(override: str, reason: str = "") -> str:
 
 
 def _refuse(sentence: str) -> int:
+    _said.add(sentence)
     line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
     line = OF_SECRETS.sub(r"\1=***", line)
     line = LONG_WORD.sub(lambda found: f"{found[0][:WORD]}...", line)

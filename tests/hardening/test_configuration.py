@@ -383,6 +383,31 @@ def test_an_address_without_a_secret_is_taken(only_started) -> None:
     assert command("model=endpoint", "model.name=x", "model.base_url=http://localhost:8000/v1").code == 0
 
 
+@pytest.mark.parametrize(
+    ("swept", "sentences"),
+    [
+        ("seed=-1,-2", ["seed=-1 is out of range", "seed=-2 is out of range"]),
+        ("seed=0,-2", ["seed=-2 is out of range"]),
+        ("certificate.labels=x,x", ["certificate.labels=x is not possible"]),
+    ],
+)
+def test_every_refused_job_of_a_multirun_is_one_sentence(swept, sentences, only_started, tmp_path) -> None:
+    outcome = command("-m", "task=ioi", swept, f"results={tmp_path / 'r'}", f"hydra.sweep.dir={tmp_path / 'o'}")
+    lines = outcome.errors.splitlines()
+    assert (outcome.code, len(lines)) == (USER_ERROR, len(sentences)), outcome.errors
+    assert all(line.startswith(sentence) for line, sentence in zip(lines, sentences, strict=True))
+
+
+def test_a_job_refused_in_another_process_is_said_here(monkeypatch, capsys) -> None:
+    def ended() -> None:
+        raise commandline.JobEnded(USER_ERROR, "no 0")
+
+    monkeypatch.setattr("sys.argv", ["run.py"])
+    for _ in range(2):
+        assert commandline.guarded(ended, ["task=ioi"]) == USER_ERROR
+        assert capsys.readouterr().err == "no 0\n"
+
+
 def test_options_may_stand_anywhere(monkeypatch) -> None:
     typed = ["task=ioi", "-m", "seed=0,1", "--cfg", "job", "hydra/launcher=slurm", "hydra.launcher.partition=gpu"]
     with mock.patch("sys.argv", ["run.py"]):

@@ -131,7 +131,7 @@ def test_every_job_says_why_it_failed_and_a_crash_leaves_its_traceback(small, tm
     assert ran == [0, 1, 2, 3]
     assert ended.code == 2  # that of the first
     lines = ended.errors.splitlines()
-    assert lines[0] == "no 0" and lines[1] == "no 1" and lines[-1] == "no 0"
+    assert lines[:2] == ["no 0", "no 1"] and lines.count("no 0") == 1
     assert "RuntimeError: a crash" in lines and "KeyError: 'another'" in lines
 
 
