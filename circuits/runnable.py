@@ -51,7 +51,7 @@ TOKENIZER_SETTINGS, SPECIAL_TOKENS, ADDED_TOKENS = (
     "added_tokens.json",
 )
 SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-LOADERS_OWN = ("pretrained_model_name_or_path", "token")  # would be handed to transformers' loader twice
+LOADERS_OWN = ("config", "pretrained_model_name_or_path", "token")  # would be handed to transformers' loader twice
 TEXT = "When Mary and John went to the store, John gave a drink to"  # what every tokenizer must encode
 OWN_WORDS = 20  # of a vocabulary, encoded if it has none of the words of TEXT
 PANIC = "PanicException"  # of the tokenizers library; no Exception, and no module exports it

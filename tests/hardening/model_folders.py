@@ -240,6 +240,7 @@ WRONG: dict[str, Change] = {
     "a special token a list": text(SPECIAL, '{"bos_token": [1]}'),
     "special tokens cut": text(SPECIAL, '{"bos_token": '),
     "a key of the loader": key(SETTINGS, "token", "x"),
+    "a third key of the loader": key(SETTINGS, "config", "x"),
     "another key of the loader": key(SETTINGS, "pretrained_model_name_or_path", "x"),
     "bos beyond the vocabulary": key(CONFIG, "bos_token_id", 680),
     "bos in words": key(CONFIG, "bos_token_id", "one"),
