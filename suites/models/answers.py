@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from shown_text import first_of
 from suites.models.base import FILTERED, Generation, Likelihood, Request
-from suites.models.connection import EndpointError
+from suites.models.connection import EndpointError, count_of
 
 SAFETY_STOPS = ("content_filter", "safety", "refusal")
 FINISHES = {  # every other reason counts as "stop"
@@ -20,7 +21,8 @@ FINISHES = {  # every other reason counts as "stop"
 PROVENANCE = ("model", "system_fingerprint", "api_version")
 # not `created`, which some servers set to the time of the request
 DECLARED = ("version", "revision", "digest", "root")
-VERSIONS_SHOWN, SHOWN = 3, 200  # most versions, and most characters of an error, in a sentence
+VERSIONS_SHOWN = 3  # in a sentence
+OTHER_FORM = "something in it is missing or of another kind"
 
 
 @dataclass(frozen=True)
@@ -47,24 +49,46 @@ class Echo:
         return Likelihood(sum(numbers), all(self.greedy[place] for place in own), len(own))
 
 
+class FormError(ValueError):
+    """An answer that lacks something; the text goes on after "the answer is not of the expected form: it ..."."""
+
+
 @contextmanager
-def expected_form() -> Iterator[None]:
-    """Within this context, an answer that lacks something or has the wrong form raises EndpointError."""
+def expected_form(answer: Mapping[str, Any], quoted: Callable[[str], str]) -> Iterator[None]:
+    """Within this context, an `answer` that lacks something or has the wrong form raises EndpointError.
+
+    The error says what the answer states as its `error`, if it states one, as `quoted` shows it: short and without the key.
+    """
     try:
         yield
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-        problem = f"{type(error).__name__} {str(error)[:SHOWN]}"
+        problem = f"it {error}" if isinstance(error, FormError) else OTHER_FORM
+        said = f", and its error says {quoted(stated)!r}" if (stated := _error_of(answer)) else ""
         raise EndpointError(
-            f"the endpoint's answer is not of the expected form ({problem}); check base_url and the server"
+            f"the endpoint's answer is not of the expected form: {problem}{said}; check base_url and the server"
         ) from error
 
 
+def _error_of(answer: Mapping[str, Any]) -> str:
+    """What an answer states as its error; "" without one."""
+    found = answer.get("error") or ""
+    message = found.get("message") if isinstance(found, dict) else found
+    return message if isinstance(message, str) else json.dumps(found)
+
+
 def text_of(answer: Mapping[str, Any], chat: bool) -> str:
-    choice = answer["choices"][0]
-    text = (choice["message"].get("content") or choice["message"].get("refusal") or "") if chat else choice["text"]
-    if not isinstance(text, str):
-        raise TypeError(f"text is {type(text).__name__}")
-    return text
+    """The text of an answer; "" if it has none to say, or the refusal in its place. FormError where the text is missing."""
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    place = choice.get("message") if chat and isinstance(choice, dict) else choice
+    if isinstance(place, dict):
+        text = place.get("content") if chat else place.get("text")
+        if chat and text in (None, ""):
+            text = place.get("refusal")
+            text = "" if text is None else text
+        if isinstance(text, str):
+            return text
+    raise FormError(f"has no text at choices[0].{'message.content' if chat else 'text'}")
 
 
 def logprobs_of(answer: Mapping[str, Any], chat: bool) -> tuple[float, ...] | None:
@@ -115,12 +139,12 @@ def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds:
     text, finish = text_of(answer, chat), FINISHES.get(answer["choices"][0].get("finish_reason"), "stop")
     if (before := request.before_stop(text)) is not None and finish != FILTERED:
         text, finish = before, "stop"
-    usage, logprobs = answer.get("usage") or {}, logprobs_of(answer, chat)
+    usage, logprobs = answer.get("usage"), logprobs_of(answer, chat)
     return Generation(
         text=text,
         finish=finish,
-        tokens_in=usage.get("prompt_tokens"),
-        tokens_out=usage.get("completion_tokens"),
+        tokens_in=count_of(usage, "prompt_tokens"),
+        tokens_out=count_of(usage, "completion_tokens"),
         logprob=None if logprobs is None else sum(logprobs),
         reported=reported_by(answer),
         seconds=seconds,
@@ -132,20 +156,20 @@ def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds:
 def echo_of(answer: Mapping[str, Any], prompt: str) -> Echo:
     """The prompt's tokens in an answer with echo and logprobs, without the tokens generated after them.
 
-    ValueError if the text does not begin with the prompt, or if there is not one number for each token.
+    FormError if the text does not begin with the prompt, or if there is not one number for each token.
     """
     choice = answer["choices"][0]
     found = choice["logprobs"]
     if not choice["text"].startswith(prompt):
-        raise ValueError("the text does not begin with the prompt")
+        raise FormError("has a text that does not begin with the prompt")
     tokens, logprobs = found["tokens"], found["token_logprobs"]
     offsets = _offsets(found.get("text_offset"), tokens)
     best = found.get("top_logprobs") or [None] * len(tokens)
     if not len(tokens) == len(logprobs) == len(offsets) == len(best) or not tokens:
-        raise ValueError("not one log-probability for each token")
+        raise FormError("has not one log-probability for each token")
     own = [place for place, offset in enumerate(offsets) if offset < len(prompt)]
     if len(own) > 1 and any(logprobs[place] is None for place in own[1:]):
-        raise ValueError("tokens of the prompt have no log-probability")
+        raise FormError("has tokens of the prompt without a log-probability")
     return Echo(
         tuple(offsets[place] for place in own),
         tuple(logprobs[place] for place in own),

@@ -30,6 +30,11 @@ REPLACEABLE = ("max_tokens", "temperature", "stop")
 CHAT = "chat/completions"
 LAST_PORT = 65_535
 EXAMPLE = "http://localhost:8000/v1"
+SYSTEM_NUMBER = re.compile(
+    r"^(\[(Errno -?\d+|[A-Z]+: \w+)\] )+"
+)  # before a system's words: "[Errno 111] Connection refused"
+CLOSED = re.compile(r"closed|disconnected|reset")  # of a connection that ended within an answer, in httpx's words
+MOST_TOKENS = 10**12  # of one answer; a larger count is none
 NOT_RECORDED = re.compile(r"\?|(^|//)[^/?#]*@|//[^/:]*:(?!\d+/).*@")  # a query, or user:password@; a path may hold an @
 Trace = Callable[[str, Mapping[str, Any]], None]  # called by httpx with an event of a request and its data
 Answer = tuple[httpx.Response, bytes]
@@ -255,8 +260,7 @@ class Connection:
         try:
             response, content = self._read(method, path, body)
         except httpx.RequestError as error:  # a broken connection, a timeout, a body that is not compressed as it says
-            said = f"{type(error).__name__} {self._quoted(str(error))}".strip()
-            return Failure(said, 0.0, charged=True, passing=True)
+            return Failure(self._in_words(error), 0.0, charged=True, passing=True)
         if response.status_code != httpx.codes.OK:
             return self._refusal(response, content.decode(errors="replace"))
         if len(content) > MOST_BYTES:
@@ -266,7 +270,7 @@ class Connection:
         except (ValueError, RecursionError):  # no UTF-8, no JSON, or JSON nested too deep
             answer = None
         if not isinstance(answer, dict):
-            quoted = self._quoted(content.decode(errors="replace"))
+            quoted = self.quoted(content.decode(errors="replace"))
             return Failure(f"an answer that is not a JSON object, {quoted!r}", 0.0, charged=True)
         return answer
 
@@ -291,7 +295,7 @@ class Connection:
 
     def _refusal(self, response: httpx.Response, text: str) -> Failure:
         status, wait = response.status_code, _retry_after(response)
-        quoted = f"status {status}, {self._quoted(text)}"
+        quoted = f"status {status}, {self.quoted(text)}"
         if wait > LONGEST_WAIT:
             asked = f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s"
             return Failure(asked, None, passing=status in RETRIED)
@@ -299,7 +303,23 @@ class Connection:
         passing = status in RETRIED
         return Failure(quoted, wait if passing else None, refused=frozenset(named), passing=passing)
 
-    def _quoted(self, text: str) -> str:
+    def _in_words(self, error: httpx.RequestError) -> str:
+        """What a server did in place of an answer."""
+        said = self.quoted(SYSTEM_NUMBER.sub("", str(error)))
+        detail = f" ({said})" if said else ""
+        if isinstance(error, httpx.TimeoutException):
+            return f"it did not answer in time{detail}"
+        if isinstance(error, httpx.DecodingError):
+            return "it sent an answer that cannot be decoded"
+        if isinstance(error, (httpx.ConnectError, httpx.ProxyError)):
+            return f"it cannot be reached{detail}"
+        if isinstance(error, httpx.RemoteProtocolError) and not CLOSED.search(said):
+            return f"it sent an answer that is not as HTTP has it{detail}"
+        if isinstance(error, (httpx.RemoteProtocolError, httpx.NetworkError)):
+            return "it broke off its answer"
+        return f"the request cannot be sent{detail}"
+
+    def quoted(self, text: str) -> str:
         """The beginning of a text, without the key. The key is removed before truncation, since half a key is not found."""
         return self._key.clean(text)[:SHOWN]
 
@@ -357,8 +377,12 @@ def _retry_after(response: httpx.Response) -> float:
         return 0.0
 
 
+def count_of(usage: Any, name: str) -> int | None:
+    """The number of tokens that an answer's usage states as `name`; None if it states none, or one that cannot be."""
+    count = usage.get(name) if isinstance(usage, dict) else None
+    return count if type(count) is int and 0 <= count <= MOST_TOKENS else None
+
+
 def _used(answer: Mapping[str, Any]) -> int | None:
     """The total tokens that an answer reports; None if it reports none."""
-    usage = answer.get("usage")
-    used = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return used if isinstance(used, int) and used >= 0 else None
+    return count_of(answer.get("usage"), "total_tokens")

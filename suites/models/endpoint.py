@@ -125,7 +125,7 @@ class Endpoint:
             path, body = self._body(request)
             told = _bytes(request.prompt, request.system, *(text for _, text in request.earlier))
             answer = self.connection.post(path, body, request.max_tokens + told)
-            with answers.expected_form():
+            with answers.expected_form(answer, self.connection.quoted):
                 found = answers.generation(answer, self.probe.chat, request, time.perf_counter() - start)
         except UserError as error:
             return Generation("", "error", error=str(error), seconds=time.perf_counter() - start)
@@ -165,7 +165,7 @@ class Endpoint:
         }
         try:
             answer = self.connection.post(COMPLETIONS, body, count + _bytes(prompt))
-            with answers.expected_form():
+            with answers.expected_form(answer, self.connection.quoted):
                 echo = answers.echo_of(answer, prompt)
             self._known[pair] = echo.likelihood_after(*pair)
         except UserError as error:

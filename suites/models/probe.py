@@ -55,7 +55,7 @@ class Prober:
         asked = {"messages": [{"role": "user", "content": PROMPT}]} if chat else {"prompt": PROMPT}
         body = {"model": self.name, "max_tokens": max_tokens, "temperature": 0, **asked, **settings}
         answer = self.connection.post(CHAT if chat else COMPLETIONS, body, max_tokens + len(PROMPT.encode()))
-        with answers.expected_form():
+        with answers.expected_form(answer, self.connection.quoted):
             answers.text_of(answer, chat)
         return answer
 
@@ -77,7 +77,7 @@ class Prober:
 
             def echo(count: int = count) -> answers.Echo:
                 answer = self.ask(False, count, echo=True, logprobs=1)
-                with answers.expected_form():
+                with answers.expected_form(answer, self.connection.quoted):
                     return answers.echo_of(answer, PROMPT)
 
             if self.attempt("echo", echo) is not None:
@@ -89,7 +89,7 @@ class Prober:
         """What the list of models says of this model's version; None if there is no list or it says nothing."""
         try:
             models = self.connection.get(MODELS)
-            with answers.expected_form():
+            with answers.expected_form(models, self.connection.quoted):
                 return answers.declared_by(models, self.name)
         except BudgetError:
             raise
@@ -99,7 +99,7 @@ class Prober:
     def has_logprobs(self, chat: bool) -> bool:
         def read() -> tuple[float, ...] | None:
             answer = self.ask(chat, logprobs=True if chat else 1)
-            with answers.expected_form():
+            with answers.expected_form(answer, self.connection.quoted):
                 return answers.logprobs_of(answer, chat)
 
         return bool(self.attempt("logprobs", read))

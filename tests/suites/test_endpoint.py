@@ -8,6 +8,7 @@ import html
 import json
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -385,7 +386,126 @@ def test_failures_that_stay_are_errors_of_their_own(server, connect):
 def test_a_server_that_is_gone_is_an_error(server, connect):
     found = connect(retries=1)
     found.connection.base_url = "http://127.0.0.1:9/v1"
-    assert "ConnectError" in found.generate([Request("one")])[0].error
+    error = found.generate([Request("one")])[0].error
+    assert error.endswith("gave no answer after 2 tries: it cannot be reached (Connection refused)")
+
+
+def test_a_server_whose_name_nobody_knows_is_an_error(server, connect, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    found = connect(retries=0)
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    error = found.generate([Request("one")])[0].error
+    assert error.endswith("gave no answer: it cannot be reached (Name or service not known)")
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"Content-Length": "bad"}, "it sent an answer that is not as HTTP has it (bad Content-Length)"),
+        ({"Content-Length": "9999"}, "it broke off its answer"),
+        ({"Content-Encoding": "gzip"}, "it sent an answer that cannot be decoded"),
+    ],
+)
+def test_what_breaks_an_answer_is_said_in_words(headers, said, server, connect):
+    found = connect(retries=0)
+    server.script = [{"headers": headers}]
+    assert found.generate([Request("one")])[0].error.endswith(f"/chat/completions gave no answer: {said}")
+
+
+NO_TEXT = "the endpoint's answer is not of the expected form: it has no text at choices[0].message.content"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"choices": []},
+        {"choices": None},
+        {"choices": {}},
+        {"choices": "x"},
+        {"choices": [None]},
+        {"choices": [[]]},
+        {"choices": [{}]},
+        {"choices": [{"message": None}]},
+        {"choices": [{"message": "x"}]},
+        {"choices": [{"message": {"content": 5}}]},
+        {"choices": [{"message": {"content": 0}}]},
+        {"choices": [{"message": {"content": ["x"]}}]},
+        {"choices": [{"message": {"content": None, "refusal": 5}}]},
+    ],
+    ids=json.dumps,
+)
+def test_an_answer_without_a_text_says_so(answer, server, connect):
+    found = connect()
+    server.script = [{"answer": json.dumps(answer)}]
+    assert found.generate([Request("one")])[0].error == f"{NO_TEXT}; check base_url and the server"
+
+
+def test_an_answer_of_completions_without_a_text_says_so(server, connect):
+    found = connect(chat=False)
+    server.script = [{"answer": json.dumps({"choices": [{"text": 5}]})}]
+    said = "the endpoint's answer is not of the expected form: it has no text at choices[0].text; check base_url and the server"
+    assert found.generate([Request("one")])[0].error == said
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("quota exceeded", "quota exceeded"),
+        ({"message": "quota exceeded", "code": 5}, "quota exceeded"),
+        ({"code": 5}, '{"code": 5}'),
+        ({"message": f"{KEY} is bad"}, "*** is bad"),
+        ({"message": f"{'x' * 190} {KEY} {'y' * 900}"}, f"{'x' * 190} *** {'y' * 5}"),
+    ],
+)
+def test_what_an_answer_says_of_its_error_is_said(error, said, server, connect):
+    found = connect()
+    server.script = [{"answer": json.dumps({"error": error})}]
+    expected = f"{NO_TEXT}, and its error says {said!r}; check base_url and the server"
+    assert found.generate([Request("one")])[0].error == expected
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"usage": 5},
+        {"usage": []},
+        {"usage": {"prompt_tokens": "x", "completion_tokens": -1, "total_tokens": True}},
+        {"usage": {"prompt_tokens": 10**30, "completion_tokens": 2.5, "total_tokens": 10**30}},
+    ],
+    ids=json.dumps,
+)
+def test_a_count_of_tokens_that_is_none_is_not_believed(more, server, connect):
+    found = connect()
+    before = found.budget.tokens
+    whole = {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}], **more}
+    server.script = [{"answer": json.dumps(whole)}]
+    one = found.generate([Request("one", max_tokens=2)])[0]
+    assert (one.text, one.tokens_in, one.tokens_out) == ("x", None, None)
+    assert found.budget.tokens == before + 5  # as many as were reserved
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": ["stop"]},
+        {"logprobs": 5},
+        {"logprobs": {"content": 5}},
+        {"logprobs": {"content": [5]}},
+        {"logprobs": {"content": [{}]}},
+        {"logprobs": {"content": [{"logprob": "x"}]}},
+    ],
+    ids=json.dumps,
+)
+def test_an_answer_of_another_form_is_refused_without_a_class(choice, server, connect):
+    found = connect()
+    server.script = [{"answer": json.dumps({"choices": [{"message": {"content": "x"}, **choice}]})}]
+    assert found.generate([Request("one")])[0].error == (
+        "the endpoint's answer is not of the expected form: something in it is missing or of another kind; check base_url and "
+        "the server"
+    )
 
 
 def test_the_budget_of_requests_stops_the_rest_and_loses_nothing(server, connect):
