@@ -14,6 +14,7 @@ import contextlib
 import difflib
 import functools
 import pkgutil
+import posixpath
 import re
 import sys
 import textwrap
@@ -82,7 +83,7 @@ FLAGS = {  # the options of Hydra that are allowed here, each with the words tha
     **dict.fromkeys(("-c", "--cfg"), ("job", "hydra", "all")),
     **dict.fromkeys(("-i", "--info"), ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")),
 }
-OF_HYDRA = re.compile(r"[+~]*hydra[./]")  # Hydra's own settings, of which these may be set:
+OF_HYDRA = re.compile(r"[+~]*hydra[./=@]")  # Hydra's own settings, of which these may be set:
 LAUNCHING = re.compile(
     r"\+{0,2}hydra(/(launcher|sweeper|callbacks)|\.(launcher|sweeper|sweep)\.(?!.*_target_)[\w.]+)=.*", re.DOTALL
 )
@@ -102,6 +103,11 @@ BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hy
 WORD = 200  # characters of a word in a refusal; a longer one is cut
 LONG_WORD = re.compile(rf"\S{{{2 * WORD},}}")
 _said: set[str] = set()  # sentences that this process has printed since the command began
+CASTS = re.compile(
+    r"(?<![\w./-])(int|float|str|bool|json_str)\s*\("
+)  # Hydra's functions, which round and rewrite values
+SWEEPS = re.compile(r"(choice|range|interval|glob|sort|shuffle|tag)\s*\(.*", re.DOTALL)  # those of a multirun
+FILES = (".yaml", ".yml")
 MOST_RUNS = 10_000  # of one setting in a multirun
 USAGE_WIDTH = 120
 
@@ -123,8 +129,11 @@ def arguments(argv: Sequence[str]) -> list[str]:
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
     several = {"-m", "--multirun"} & set(argv)
-    for text in argv if several else ():
-        _require_a_run(text)
+    for text in argv:
+        if several:
+            _require_a_run(text)
+        else:
+            _require_one_value(text)
     if several and "tracker=wandb" in argv and "tracker.group" not in keys:
         varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
         implied = [*implied, f'tracker.group="{" ".join(varied)}"']  # such as "seed=0,1 task=ioi,greater_than"
@@ -139,6 +148,9 @@ def _argument(text: str) -> str:
         _require_bounded(text)
     if key.lstrip("+") in GROUPS - {"calibration"} and value.startswith(("[", "{")):
         raise _not_one_name(key.lstrip("+"), value)
+    if key.lstrip("+") in GROUPS - {"calibration"}:
+        for name in value.split(","):
+            _require_a_name(key.lstrip("+"), name)
     if key in FOLDERS or key.endswith(".path"):
         return f"{key}={path(value)}"
     if key in LISTS:
@@ -164,6 +176,20 @@ def _not_one_name(group: str, value: str) -> UserError:
         )
     return UserError(
         f"{typed} is a list, and {group} takes one name; write {group}=NAME, or -m {group}=A,B for a run of each"
+    )
+
+
+def _require_a_name(group: str, value: str) -> None:
+    """UserError for a file's name or a path in place of a choice: Hydra would take it, and records would show it."""
+    parts = value.strip().strip("'\"").split("/")
+    if REFERENCE in value or not ({"", ".", ".."} & set(parts[:-1]) or parts[-1] == ".." or parts[-1].endswith(FILES)):
+        return
+    name = posixpath.normpath("/".join(parts)).strip("/")
+    for ending in FILES:
+        name = name.removesuffix(ending)
+    remedy = f"write {group}={name}" if name in choices(group) else _remedy(name, group)
+    raise UserError(
+        f"{ranges.shown(f'{group}={value}')} is a file's name or a path, and {group} takes a name; {remedy}"
     )
 
 
@@ -317,10 +343,11 @@ def _require_no_secret(text: str) -> None:
 
 
 def _require_bounded(text: str) -> None:
-    """Refuse what Hydra would accept without a limit. UserError in three cases:
+    """Refuse what Hydra would accept without a limit. UserError in four cases:
 
     - one of Hydra's own settings that does not belong to its launchers, sweepers or callbacks;
     - a value that a resolver computes, unless it reads an environment variable that is set or has a default;
+    - a value that a function of Hydra computes, such as int(3.5), which would be 3;
     - a sweep over a range of more than MOST_RUNS values.
     """
     typed, name = ranges.shown(text), overrides.setting(text)
@@ -339,11 +366,23 @@ def _require_bounded(text: str) -> None:
                 f"{typed} takes the value of {ranges.shown(variable)}, which the environment does not have; set it, or write "
                 "the value"
             )
+    if cast := CASTS.search(QUOTED.sub("", text.partition("=")[2])):
+        raise UserError(
+            f"{typed} is computed by {cast[1]}(), and a setting is a plain value; write the value itself, or in double quotes "
+            "inside the shell's single ones if it is a text"
+        )
     for inside in SWEPT_RANGE.findall(text):
         if _numbers_in(inside) > MOST_RUNS:
             raise UserError(
                 f"{name} is swept over {ranges.shown(inside)}, which are more than {MOST_RUNS} runs; take fewer"
             )
+
+
+def _require_one_value(text: str) -> None:
+    """UserError for a function of Hydra that gives several values, outside a multirun."""
+    key, _, value = text.partition("=")
+    if key not in FOLDERS and SWEEPS.fullmatch(value.strip()):
+        raise UserError(f"{ranges.shown(text)} stands for several values; write one value, or -m for a run of each")
 
 
 def _require_a_run(text: str) -> None:

@@ -251,13 +251,27 @@ def is_known(name: str) -> bool:
 def unknown(name: str) -> UserError:
     """The error for a setting that the chosen configuration does not have."""
     group, known = name.partition(".")[0], _settings()
+    if group == "hydra":
+        return _unknown_to_hydra(name)
     if name in known:
         return UserError(
             f"{name} is a setting of another {group} than the one chosen; choose {_choices_with(name)}, or leave it out"
         )
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, [one for one in known if not one.startswith("hydra.")], 1)
     remedy = f"did you mean {near[0]}?" if near else "use one of those in configs/"
     return UserError(f"{ranges.shown(name)} is not a setting; {remedy}")
+
+
+def _unknown_to_hydra(name: str) -> UserError:
+    part = name.split(".")[1:2]
+    if part in (["launcher"], ["sweeper"]):
+        return UserError(
+            f"{ranges.shown(name)} is not a setting of the {part[0]} chosen; choose one that has it by hydra/{part[0]}=, as "
+            "docs/scale-out.md does, or leave it out"
+        )
+    return UserError(
+        f"{ranges.shown(name)} is not a setting of Hydra; docs/scale-out.md has those in use, so leave it out"
+    )
 
 
 def _choices_with(name: str) -> str:

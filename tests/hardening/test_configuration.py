@@ -267,6 +267,50 @@ def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None
         (("--info=foo",), "--info foo is not possible; write --info all or config or"),
         (("+hydra.foo=1",), "+hydra.foo=1 is a setting of Hydra itself; of those use hydra/launcher="),
         (("hydra.verbose=x",), "hydra.verbose=x is a setting of Hydra itself"),
+        (("hydra=x",), "hydra=x is a setting of Hydra itself; of those use hydra/launcher="),
+        *(
+            (
+                (f"seed={one}",),
+                f"seed={one} is computed by {one.partition('(')[0]}(), and a setting is a plain value; write",
+            )
+            for one in ("int(3.5)", "int(3)", "float(3)", "str(3)", "bool(0)", "json_str({a: 1})")
+        ),
+        (("-m", "seed=int(3.5),2"), "seed=int(3.5),2 is computed by int(), and a setting is a plain value; write"),
+        (
+            ("calibration.c30.seeds=[int(3.5),2]",),
+            "calibration.c30.seeds=[int(3.5),2] is computed by int(), and a setting",
+        ),
+        *(
+            ((f"seed={one}",), f"seed={one} stands for several values; write one value, or -m for a run of each")
+            for one in (
+                "choice(1,2)",
+                "sort(3,1)",
+                "shuffle(1,2)",
+                "range(1,3)",
+                "interval(1,2)",
+                "glob(*)",
+                "tag(a,1)",
+            )
+        ),
+        *(
+            ((text,), f"{text} is a file's name or a path, and model takes a name; write model={name}")
+            for text, name in (
+                ("model=pocket.yaml", "pocket"),
+                ("model=planted/../pocket", "pocket"),
+                ("model=./pocket", "pocket"),
+                ("model=/pocket", "pocket"),
+                ("model='planted//sound.yml'", "planted/sound"),
+            )
+        ),
+        (("model=../config",), "model=../config is a file's name or a path, and model takes a name; use one of the "),
+        (
+            ("+circuit=../x.yaml",),
+            "circuit=../x.yaml is a file's name or a path, and circuit takes a name; use one of disc",
+        ),
+        (
+            ("-m", "model=pocket,pocket.yaml"),
+            "model=pocket.yaml is a file's name or a path, and model takes a name; write",
+        ),
         (("hydra/job_logging=default",), "hydra/job_logging=default is a setting of Hydra itself"),
         (("hydra.searchpath=[/nope]",), "hydra.searchpath=[/nope] is a setting of Hydra itself"),
         (
@@ -381,6 +425,35 @@ def test_what_is_given_for_a_key_is_not_shown(text, said, only_started) -> None:
 
 def test_an_address_without_a_secret_is_taken(only_started) -> None:
     assert command("model=endpoint", "model.name=x", "model.base_url=http://localhost:8000/v1").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "hydra.launcher.n_jobs=-1",
+            "hydra.launcher.n_jobs is not a setting of the launcher chosen; choose one that has it by hydra/launcher=, as "
+            "docs/scale-out.md does, or leave it out\n",
+        ),
+        (
+            "hydra.launcher.gpus_per_node=1",
+            "hydra.launcher.gpus_per_node is not a setting of the launcher chosen; choose one that has it by hydra/launcher=, as "
+            "docs/scale-out.md does, or leave it out\n",
+        ),
+        (
+            "hydra.sweep.dri=x",
+            "hydra.sweep.dri is not a setting of Hydra; docs/scale-out.md has those in use, so leave it out\n",
+        ),
+        ("hydro.job=1", "hydro.job is not a setting; use one of those in configs/\n"),
+    ],
+)
+def test_a_setting_that_the_launcher_lacks_is_told_how_to_get_it(text, said, only_started) -> None:
+    assert command("task=ioi", text) == Outcome(USER_ERROR, "", said)
+
+
+@pytest.mark.parametrize("text", ["results=int(3)", "model.name='int(3)'", "results=pocket.yaml", "task=ioi"])
+def test_what_is_only_like_a_function_or_a_file_is_taken(text, only_started) -> None:
+    assert command(text).code == 0
 
 
 @pytest.mark.parametrize(
