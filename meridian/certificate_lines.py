@@ -28,16 +28,17 @@ from meridian.run_folder import RunFolder
 from shown_text import WIDTH
 
 FAITHFULNESS = "Faithfulness"
-NAME = len(FAITHFULNESS)  # columns of the longest name of a line
+NAME, GAP = len(FAITHFULNESS), 2  # columns of the longest name of a line, and between a name and its text
 SHORT = {
     "mean_pooled": "mean pooled",
     "zero_raw": "zero without constants",
 }  # short names of recipes; the others keep their own
+COPIED = ("Next", "Report")  # lines that a reader copies, which are never broken
 STAR, FOOTNOTE = " *", "* reported"  # the mark of a verdict that gates no tier, and the start of its footnote
 
 
 def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[str, str]] = ()) -> None:
-    """Print the certificate of `run` in lines of at most `WIDTH` columns.
+    """Print the certificate of `run` in lines of at most `WIDTH` columns, but a command and a path in one line each.
 
     `again`: the command for the suggested next step; empty if there is none. `details`: further lines, as (name, text).
     """
@@ -47,12 +48,17 @@ def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[s
     console.print(_rows([("Certificate", Text(headline["subject"], style="bold"))]), width=width)
     console.print(Text(certificate_table.tier_sentence(stored), style="bold"), width=width)
     told = [*_lines(run), *([("Next", again)] if again else []), *details]
-    console.print(_rows(told), width=width, highlight=False)
+    for name, text in told:
+        if name in COPIED and len(text) > width - NAME - GAP:
+            line = Text.assemble((name.ljust(NAME + GAP), "dim"), text)
+            console.print(line, soft_wrap=True, highlight=False)
+        else:
+            console.print(_rows([(name, text)]), width=width, highlight=False)
 
 
 def _rows(told: Iterable[tuple[str, str | Text]]) -> Table:
     """Names on the left and their texts on the right; long texts are wrapped."""
-    rows = Table.grid(padding=(0, 2, 0, 0))
+    rows = Table.grid(padding=(0, GAP, 0, 0))
     rows.add_column(no_wrap=True, min_width=NAME)
     rows.add_column(overflow="fold")
     for name, text in told:

@@ -12,6 +12,7 @@ from typing import Any
 import results_io
 from calibrations import calibrate
 from meridian.run_folder import CERTIFICATE, NUMBERED
+from results_io import UserError
 
 DISCOVERY, CIRCUIT = "discovery.json", "circuit.yaml"
 UNNUMBERED = (CERTIFICATE, DISCOVERY)
@@ -36,6 +37,36 @@ def faults(folder: Path) -> dict[str, str]:
     if DISCOVERY not in found and not _is_the_one_found(folder):
         found[CIRCUIT] = "is not the circuit that the search wrote"
     return dict(sorted(found.items()))
+
+
+def require_named(folder: Path) -> None:
+    """Raises UserError, before anything is measured, for a numbered file that no run can read or make again under its name."""
+    for path in sorted(folder.glob(NUMBERED)):
+        if (reason := misnamed(path)) is not None:
+            raise UserError(f"{path} {reason}")
+
+
+def misnamed(path: Path) -> str | None:
+    """Why a numbered file does not stand under the name of its result, and what to do; None if it does."""
+    number = path.name.partition("_")[0]
+    expected = _name_of(number)
+    if expected is None:
+        if (reason := results_io.fault(path)) is not None:
+            return f"{reason}, and no result has the number {number}; take it away"
+        document = results_io.read(path)
+        expected = f"{document.get('number')}_{document.get('id')}.json"
+    return None if path.name == expected else f"is not named as its result, {expected}; rename it or take it away"
+
+
+def _name_of(number: str) -> str | None:
+    """The file of a measurement or calibration; None for any other number."""
+    from calibrations.registry import CALIBRATIONS, PRECONDITIONS
+    from circuits import measure
+
+    if number in measure.MEASUREMENTS:
+        return measure.path_of(Path(), number).name
+    names = {PRECONDITIONS: "preconditions"} | {module.NUMBER: module.NAME for module in CALIBRATIONS.values()}
+    return f"{number}_{names[number]}.json" if number in names else None
 
 
 def made_from(folder: Path, asked: Sequence[str]) -> dict[str, Any]:

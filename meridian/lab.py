@@ -100,9 +100,10 @@ class Lab:
 
     def __repr__(self) -> str:
         heads = "no circuit" if self.study.circuit is None else f"circuit of {len(self.circuit.heads)} heads"
+        prompts, templates = len(self.prompts), len(set(self.prompts.templates))
         return (
-            f"{self.study.task.title}: {self.model.identity.describe()}, {len(self.prompts)} {self.split} prompts, "
-            f"{len(set(self.prompts.templates))} templates, {heads}"
+            f"{self.study.task.title}: {self.model.identity.describe()}, {prompts} {self.split} prompt{'s' * (prompts != 1)}, "
+            f"{templates} template{'s' * (templates != 1)}, {heads}"
         )
 
     # --- what there is -----------------------------------------------------------------------------------------------

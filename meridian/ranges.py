@@ -22,7 +22,9 @@ ANY = re.escape("*")
 CHOICE = "one of "
 GATE = re.compile(r"(P|[A-Z]\d+[a-z]?)\.[a-z_]+")  # a metric of a calibration, as certificates name it
 KINDS = {"text": (str,), "flag": (bool,), "plain": (str, bool, int, float)}
+LISTS = {"texts": "a list of texts, such as [one,two]", "text or texts": "a text, or a list such as [one,two]"}
 WORDS = {
+    **LISTS,
     "gate": "a metric such as C11.bootstrap_faithfulness",
     "text": "text",
     "flag": "true or false",
@@ -35,9 +37,9 @@ SHOWN = 60  # characters of a value in a sentence
 class Range:
     """The allowed values of a setting.
 
-    `kind` is whole, number, one of, gate, any, or one of `KINDS`. `choices`: the words of `one of`. `low` and `high`: the ends of
-    a number's interval; `open_low` and `open_high` say whether an end itself is excluded. `own`: whether the setting's command
-    refuses other values itself.
+    `kind` is whole, number, one of, gate, any, or one of `KINDS` and `LISTS`. `choices`: the words of `one of`. `low` and
+    `high`: the ends of a number's interval; `open_low` and `open_high` say whether an end itself is excluded. `own`: whether the
+    setting's command refuses other values itself.
     """
 
     kind: str
@@ -55,7 +57,7 @@ class Range:
         text, unit, own = line["is"], line["unit"], line.get("own", False)
         if text.startswith(CHOICE):
             return cls("one of", unit, choices=tuple(text.removeprefix(CHOICE).split(", ")), own=own)
-        if text in (*KINDS, "gate", "any"):
+        if text in (*KINDS, *LISTS, "gate", "any"):
             return cls(text, unit, own=own)
         found = INTERVAL.fullmatch(text)
         if found is None:
@@ -72,6 +74,9 @@ class Range:
             return isinstance(value, str) and GATE.fullmatch(value) is not None
         if self.kind in KINDS:
             return isinstance(value, KINDS[self.kind])
+        if self.kind in LISTS:
+            one = isinstance(value, str) and self.kind != "texts"
+            return one or (isinstance(value, list) and all(isinstance(item, str) for item in value))
         if type(value) is not int and (self.kind == "whole" or type(value) is not float):
             return False
         above = value > self.low if self.open_low else value >= self.low
@@ -119,7 +124,11 @@ def of(name: str) -> Range | None:
 
 def check(name: str, value: Any, default: Any) -> None:
     """UserError if the setting `name`, or one below it, has a value that is not allowed. `default`: without overrides."""
-    if isinstance(value, dict):
+    allowed = of(name)
+    if allowed is not None and allowed.kind in LISTS:
+        if value is not None and value not in allowed:
+            raise UserError(f"{name}={shown(value)} is out of range; use {allowed}")
+    elif isinstance(value, dict):
         known = default if isinstance(default, dict) else {}
         for key, item in value.items():
             check(f"{name}.{key}" if name else str(key), item, known.get(key))

@@ -281,8 +281,12 @@ class RunComparison:
             "circuits": self.circuits,
         }
 
-    def figures(self) -> list[Forest | HeatMap]:
-        """Differences of shares with their intervals, and every head's differences by layer and head."""
+    def figures(self, file: str = FILE) -> list[Forest | HeatMap]:
+        """Differences of shares with their intervals, and every head's differences by layer and head where there is one.
+
+        `file`: the name of the result that holds the numbers, for the captions; empty if none was written.
+        """
+        source = f" Result {file}." if file else ""
         shown = [d for d in self.quantities if isinstance(d, QuantityDifference) and d.unit.startswith("share")]
         basis = f"b - a, {'paired' if self.paired else 'unpaired'}, {100 * LEVEL:g} % bootstrap intervals over clusters"
         found: list[Forest | HeatMap] = []
@@ -291,14 +295,14 @@ class RunComparison:
                 Forest(
                     name="differences",
                     title="Differences between the runs",
-                    caption=f"{basis}. Result {FILE}.",
+                    caption=f"{basis}.{source}",
                     x_label="difference b - a",
                     rows=tuple(EstimateMark(d.quantity, d.difference, d.low, d.high) for d in shown),
                     lines={"no difference": 0.0},
                     level=LEVEL,
                 )
             )
-        return found + [_heat_map(one, basis) for one in self.heads]
+        return found + [_heat_map(one, basis, source) for one in self.heads if np.any(one.b != one.a)]
 
 
 def chance_overlap(
@@ -367,7 +371,7 @@ def _digests(run: RunFolder) -> dict[str, str]:
     return {file.name: results_io.file_digest(file) for file in files}
 
 
-def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:
+def _heat_map(one: HeadDifferences, basis: str, source: str) -> HeatMap:
     return layer_head_map(
         one.heads,
         one.b - one.a,
@@ -375,7 +379,7 @@ def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:
         one.high,
         name=f"differences_{one.quantity.replace(' ', '_').replace('-', '_')}",
         title=f"Difference of the {one.quantity}",
-        caption=f"{basis}; framed where the interval, which holds for all heads together, leaves 0 out. Result {FILE}.",
+        caption=f"{basis}; framed where the interval, which holds for all heads together, leaves 0 out.{source}",
         unit=one.unit,
         marked=tuple(head for head, differs in zip(one.heads, one.differs, strict=True) if differs),
     )

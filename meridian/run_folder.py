@@ -59,7 +59,9 @@ def certified(path: str | Path) -> Path:
     if not folder.is_dir():
         raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
     if not (folder / CERTIFICATE).is_file():
-        runs = sorted(str(found.parent) for found in below(folder, CERTIFICATE))
+        if os.path.lexists(folder / CERTIFICATE):
+            raise UserError(f"{folder / CERTIFICATE} is not a file; delete it and run the command of that folder again")
+        runs = sorted(str(found.parent) for found in below(folder, CERTIFICATE) if found.is_file())
         remedy = f"use {runs[0]}" if runs else "run python run.py task=ioi calibration=all first"
         raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
     return folder

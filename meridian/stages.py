@@ -42,6 +42,7 @@ def _measure(context: RunContext, plan: Plan, task: str) -> Path:
 
     folder, shared = context.folder(task), context.folder(task, default=True)
     announce_rows(context, plan)
+    integrity.require_named(folder)
     integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)

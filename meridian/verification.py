@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from circuits.measure import Plan
 
 CHECKED_ALONE = ("model", "engine")  # settings of the check that need not be those of the run
+OF_THE_CHECK = ("command", "from", "verify", "verbose", "results")  # settings that are not the run's
 WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # the same for rows, which may have moved
-CIRCUIT_PATH = "circuit.path"  # the same for a circuit file
+CIRCUIT_PATH, CIRCUIT_FILE = "circuit.path", "circuit=file"  # the same for a circuit file
+SELECTED = "select"  # the section that calibration=... sets
 ASKED = re.compile(r"\+?[a-z][\w.]*=.*", re.DOTALL)  # what a certificate lists: settings, but no words or options
 LISTED = {
     "inputs_sha256": "digests",
@@ -138,6 +140,9 @@ class Verification:
     def _measurements(self) -> int:
         numbers = set(self.certificate["inputs_sha256"]) - set(self.certificate["inputs"].values())
         beside = {path.name.partition("_")[0]: path for path in sorted(self.folder.glob(integrity.NUMBERED))}
+        for path in beside.values():
+            if (reason := integrity.misnamed(path)) is not None:
+                raise Break(f"{path} {reason}")
         for number in beside.keys() - set(self.certificate["inputs_sha256"]):
             raise Break(f"{beside[number]} is not listed by {CERTIFICATE}, so it was put there afterwards")
         for number in sorted(numbers):
@@ -347,6 +352,18 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
     above = folder.resolve().parents
     results = str(above[min(below, len(above)) - 1])
     return replace(context, settings={**settings, "results": results}, typed=tuple(given), overrides=tuple(given))
+
+
+def require_read(typed: Sequence[str]) -> None:
+    """UserError for a typed setting that the check would ignore: all others are those of the certificate's run."""
+    for text in typed:
+        name, section = overrides.setting(text), _section(text)
+        if section in (*CHECKED_ALONE, *OF_THE_CHECK) or name in (*WHERE, CIRCUIT_PATH) or text == CIRCUIT_FILE:
+            continue
+        raise UserError(
+            f"verify takes {'calibration' if section == SELECTED else name} from the run that it checks; leave it out, or give "
+            "only model, engine, verify.* and where rows or a circuit file lie now"
+        )
 
 
 def _settings(given: Sequence[str]) -> dict[str, Any]:

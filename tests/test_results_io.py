@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import results_io
-from results_io import ResultError, UserError
+from meridian import locks
+from results_io import DiskError, ResultError, UserError
 from tests.result_samples import completed
 
 DOCUMENT = {"number": "02", "data": {"b": [1.5, 2.0], "a": None}, "records": []}
@@ -313,3 +314,39 @@ def test_floats_of_all_sizes_are_read_and_written_again_to_the_bit(tmp_path) -> 
     results_io.write(path, found)
     assert path.read_bytes() == content
     np.testing.assert_allclose(found["data"]["values"], values, rtol=5e-9)
+
+
+@pytest.mark.parametrize("deep", ["", "n" * 100 + "/" + "m" * 100])
+@pytest.mark.parametrize("name", ["certificate.json", "01_baseline.json", "report.html"])
+def test_a_folder_in_the_place_of_a_file_is_named_and_may_be_deleted(name, deep, tmp_path) -> None:
+    path = tmp_path / deep / name
+    path.mkdir(parents=True)
+    shown = str(path.parent) if len(str(path.parent)) <= 80 else f"{str(path.parent)[:80]}..."
+    said = (
+        f"{name} in {shown} cannot be written (it is a folder); delete it or move it away, and run again: what was finished is "
+        "kept"
+    )
+    with pytest.raises(DiskError) as raised:
+        results_io.write_text(path, "x")
+    assert str(raised.value) == said
+    for do in (path.read_text, lambda: (tmp_path / "x").replace(path)):
+        (tmp_path / "x").write_text("x")
+        with pytest.raises(OSError) as failed:
+            do()
+        assert results_io.disk_problem(failed.value) == said
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link that leads nowhere"])
+def test_what_stands_in_the_place_of_the_locks_is_named(kind, tmp_path) -> None:
+    results = tmp_path / "W"
+    results.mkdir()
+    if kind == "a file":
+        (results / ".locks").write_text("x")
+    else:
+        (results / ".locks").symlink_to("/nowhere/at/all")
+    with pytest.raises(DiskError) as raised, locks.held(results, results / "m/t", print):
+        raise AssertionError
+    assert str(raised.value) == (
+        f".locks in {results} cannot be written (it is {kind}); delete it or move it away, and run again: what was finished is "
+        "kept"
+    )

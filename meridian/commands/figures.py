@@ -1,6 +1,6 @@
-"""`run.py figures`: figures and tables of a finished run, for papers.
+"""`run.py figures`: figures and tables of a finished run, for papers, and its report.
 
-For folders of suites, geometry, judging and drift it writes their page as well.
+For folders of suites, geometry, judging and drift it writes their page.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ SUITES = "131"  # a result that only runs of suite=... have
 
 
 def command(context: RunContext) -> None:
-    """Figures and tables of the run in `from`; for a folder of suites, geometry, judging or drift, its report.html as well."""
-    from meridian import paper
+    """Figures, tables and report.html of the run in `from`, or of a folder of suites, geometry, judging or drift."""
+    from meridian import paper, report
     from meridian.report import pages
     from meridian.run_folder import CERTIFICATE, RunFolder
 
@@ -38,6 +38,7 @@ def command(context: RunContext) -> None:
     _require_a_run(folder)
     run = RunFolder.open_as_certified(str(settings["from"]))
     context.reporter.say(paper.write(run, settings["figures"], say=context.reporter.say).sentence())
+    context.reporter.say(f"Report {report.write(run)}")
 
 
 def _require_a_run(folder: Path) -> None:

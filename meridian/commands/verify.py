@@ -18,12 +18,13 @@ def command(context: RunContext) -> int:
     """
     from meridian import remeasurement
     from meridian.run_folder import certified
-    from meridian.verification import Break, Verification
+    from meridian.verification import Break, Verification, require_read
 
     settings, say = context.settings, context.reporter.say
     if not settings["from"]:
         raise UserError("verify needs from=; give the folder of a finished run, for example results/pocket/ioi")
     remeasurement.check(settings["verify"])
+    require_read(context.typed)
     found = Verification(certified(Path(str(settings["from"]))), context)
     try:
         for sentence in found.walk():

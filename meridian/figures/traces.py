@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meridian.figures.intervals import LEVEL, cells, normal_interval
+from meridian.figures.names import human
 from meridian.figures.values import HeatMap
 from meridian.run_folder import RunFolder
 
@@ -33,7 +34,7 @@ def _traces(data: Any) -> Iterator[HeatMap]:
             caption=f"Probability of the answer gained by restoring the {name} of one layer at one position after {strategy}; "
             f"{data['clean_probability']:.2f} clean, {data['corrupted_probability']:.2f} corrupted. Mean over "
             f"{len(data['rows'])} prompts, {LEVEL:.0%} interval from its standard error. Result 06.",
-            x=tuple(data["roles"]),
+            x=tuple(map(human, data["roles"])),
             unit="probability",
             low=cells([[low for low, _ in row] for row in ends]),
             high=cells([[high for _, high in row] for row in ends]),
@@ -53,7 +54,7 @@ def _patched(data: Any) -> Iterator[HeatMap]:
             title=f"Patched sites, {name}",
             caption=f"Share of the gap between clean and corrupted run that the clean {name} of one layer at one position "
             f"restores. Mean over {len(sites['rows'])} prompts. Result 02.",
-            x=tuple(sites["roles"]),
+            x=tuple(map(human, sites["roles"])),
             unit="share restored",
         )
 

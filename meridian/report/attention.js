@@ -12,6 +12,7 @@ function startAttention() {
   const run = document.getElementById("attention-run");
   run.closest("label").hidden = !examples.every(one => one.corrupted);
   run.addEventListener("change", fillAttention);
+  document.getElementById("attention-heads").style.setProperty("--heads", Math.max(...DATA.heads.map(name => 1 + Number(name.split("H")[1]))));
   box.hidden = false;
   fillAttention();
   selectionListeners.push(name => {

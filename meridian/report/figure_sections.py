@@ -193,8 +193,8 @@ SECTIONS = (
             "cell shows value and interval, choosing it opens the head; the numbers below each map are the same.", _no_heads,
             grid=True, leading=FOUR_MAPS),
     Section("prompts", "Prompts", "Prompts",
-            "Every scored prompt. The ones on which the circuit alone loses most come first. The share that it keeps is the "
-            "faithfulness of one prompt; sort by it for the prompts far below or above 1.", _complete),
+            "Every scored prompt. First those on which the circuit alone is farthest from the model. The share that it keeps "
+            "is the faithfulness of one prompt; sort by it for the prompts far below or above 1.", _complete),
     Section("lens", "Logit lens", "Lens",
             "What the residual stream already says about the answer, layer by layer.", _no_lens),
     Section("traces", "Causal traces", "Traces",

@@ -12,7 +12,7 @@ from meridian.figures.names import human
 from meridian.report.sources import FieldSource, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
-ASKED = {  # what each gate requires, as the end of "it is not shown that ...", or of "it is not true that ..." of a fail
+ASKED = {  # what each gate requires, as the end of "the tier asks that ..."
     "P.behaviour": "the model does the task",
     "P.denominator": "there is an effect large enough to be shared out among heads",
     "P.faithfulness": "the circuit alone keeps most of the effect",
@@ -121,7 +121,7 @@ def why(run: RunFolder, rest: str = " below") -> str:
     if not gates:
         return f"{holds}."
     found = "not true" if gates[0]["verdict"] == "fail" else "not shown"
-    return f"{holds}; tier {tier + 1} is not reached because it is {found} that {asked(gates[0])}{_more(gates, rest)}."
+    return f"{holds}; tier {tier + 1} also asks that {asked(gates[0])}, which is {found}{_more(gates, rest)}."
 
 
 def kept_number(run: RunFolder) -> tuple[str, FieldSource] | None:
@@ -155,4 +155,4 @@ def _kept_text(record: Mapping[str, Any]) -> str:
 
 def _more(gates: Sequence[Mapping[str, Any]], where: str) -> str:
     rest = len(gates) - 1
-    return f" (and {rest} more gate{'s' * (rest > 1)}{where})" if rest else ""
+    return f", and {rest} more gate{'s' * (rest > 1)}{where} block{'s' * (rest == 1)} it" if rest else ""

@@ -1,12 +1,12 @@
-// Every prompt as a table that sorts and filters; first those on which the circuit alone loses most.
+// Every prompt as a table that sorts and filters; first those on which the circuit alone is farthest from the model.
 const COLUMNS = {
   text: { title: "prompt", value: row => row.text ?? row.names },
   template: { title: "template", value: row => row.template },
   clean: { title: "D", value: row => row.clean, down: true },
   circuit: { title: "circuit alone", value: row => row.circuit },
-  lost: { title: "lost", value: row => row.lost, down: true },
-  kept: { title: "kept", value: row => row.kept },
-  correct: { title: "correct", value: row => Number(row.correct) },
+  lost: { title: "lost", value: row => row.lost === null ? null : Math.abs(row.lost), down: true },  // too much is as wrong as too little
+  kept: { title: "kept", value: row => row.kept === null ? null : Math.abs(row.kept - 1), down: true },
+  correct: { title: "model correct", value: row => Number(row.correct) },
 };
 
 function promptRows() {
@@ -29,7 +29,6 @@ function startPrompts() {
     filters: [{ choice: template, value: row => row.template, all: "all templates" }, { choice: split, value: row => row.split, all: "all prompts" }],
     element: promptRow, more: document.getElementById("prompt-more"), say: sayPrompts,
   });
-  split.value = DATA.prompts.split.includes("evaluation") ? "evaluation" : "";
   box.hidden = false;
   show();
 }
@@ -37,7 +36,7 @@ function startPrompts() {
 function sayPrompts(shown, kept) {
   const wrong = kept.filter(row => !row.correct).length;
   document.getElementById("prompt-count").textContent = `${shown.length} of ${kept.length} prompts, on ${wrong} of which the model is wrong. ` +
-    `D: ${DATA.unit} of the whole model; circuit alone: all other heads ${words(DATA.prompts.recipe)}-ablated; lost: the difference; kept: the share of D.`;
+    `D: ${DATA.unit} of the whole model; circuit alone: all other heads ${words(DATA.prompts.recipe)}-ablated; lost: the difference, sorted by its size; kept: the share of D, sorted by its distance from 1.`;
 }
 
 function promptRow(row) {
@@ -57,5 +56,5 @@ function promptRow(row) {
     cell("circuit alone", sourced(number(row.circuit), battery, alone, made)),
     cell("lost", derived(row.lost, `${whole} less this`)),
     cell("kept", derived(row.kept, `this divided by ${whole}`)),
-    element("td", { "data-label": "correct" }, row.correct ? "yes" : element("strong", {}, "no")));
+    element("td", { "data-label": "model correct" }, row.correct ? "yes" : element("strong", {}, "no")));
 }

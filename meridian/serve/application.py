@@ -105,7 +105,7 @@ class Pages:
             table=_html(found.table),
             changed=changed,
             long_note=LONG_NOTE,
-            drawn=_drawn(found.figures()),
+            drawn=_drawn(found.figures(file="")),
         )
 
     def folder(self, request: Request) -> Response:

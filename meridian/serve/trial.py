@@ -28,6 +28,10 @@ EVERY = "every head"
 PROMPTS = 8  # prompts that the lab draws; unused, because the typed prompt replaces them
 TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "direction", "corrupted")
 HALF = re.compile("[\ud800-\udfff]")
+NODE = re.compile(r"([lm]\d+(?:h\d+)?)(@.+)?", re.IGNORECASE)
+TOGETHER = "+"  # between names that are taken together
+NODE = re.compile(r"([lm]\d+(?:h\d+)?)(@.+)?", re.IGNORECASE)
+TOGETHER = "+"  # between names that are taken together
 LIBRARIES = "loading the libraries; the first question takes up to a minute, the next ones do not"
 LONGEST = 20_000  # characters of a text in a question
 
@@ -134,16 +138,38 @@ def _load(run: RunFolder) -> Lab:
     return meridian.explore(subject["task"], subject["model"], claim, prompts=PROMPTS)
 
 
+def groups_in(text: str) -> list[list[str]]:
+    """The groups of names in a list divided by commas, or by spaces where all words are heads or MLPs ("l2h1 M3").
+
+    Names joined by `+` are one group; any other name is a group of its own. Heads and MLPs may be written in small letters.
+    """
+    found = []
+    for one in filter(None, (part.strip() for part in text.split(","))):
+        words = re.sub(r"\s*\+\s*", TOGETHER, one).split()
+        every_node = all(NODE.fullmatch(name) for word in words for name in word.split(TOGETHER))
+        groups = words if every_node else [one]
+        found += [[_node(name.strip()) for name in group.split(TOGETHER) if name.strip()] for group in groups]
+    return [group for group in found if group]
+
+
+def _node(name: str) -> str:
+    """A head's or an MLP's name as the model has it; any other name as it is."""
+    found = NODE.fullmatch(name)
+    return name if found is None else f"{found[1].upper()}{found[2] or ''}"
+
+
 def _asked(lab: Lab, question: TrialQuestion) -> Any:
-    named = [name.strip() for name in question.heads.split(",") if name.strip()]
-    every = named in ([], [EVERY])
+    groups = groups_in(question.heads)
+    every = groups in ([], [[EVERY]])
     if question.kind == "keep":
         if every:
             raise UserError(
                 f"keep only takes heads together, and {EVERY} leaves none out; name some, a role, or circuit"
             )
-        return lab.keep_only(named, question.recipe)
-    asked: dict[str, Any] = {str(head): head for head in lab.model.heads} if every else {name: name for name in named}
+        return lab.keep_only([name for group in groups for name in group], question.recipe)
+    asked: dict[str, Any] = {TOGETHER.join(group): group for group in groups}
+    if every:
+        asked = {str(head): head for head in lab.model.heads}
     if question.kind == "ablate":
         return lab.ablate(asked, question.recipe)
     return lab.patch(asked, cast("Direction", question.direction or "denoising"))

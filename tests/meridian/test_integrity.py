@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +129,47 @@ def test_what_is_gone_and_what_lost_its_digest_is_named(copied) -> None:
     assert "13_measurement_invariance.json: it has result schema 0, expected 1" in said[1]
     assert "14_derived_metrics.json: it is not readable JSON" in said[2]
     assert "result 12: it is gone since certificate.json was made from it" in said[3]
+
+
+def stray(folder: Path, name: str) -> None:
+    if name == "A_b.json":
+        os.mkfifo(folder / name)
+    elif name == "ZZ_x.json":
+        (folder / name).mkdir()
+    else:
+        (folder / name).write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("99_x.json", "no result has the number 99; take it away"),
+        ("A_b.json", "no result has the number A; take it away"),
+        ("ZZ_x.json", "no result has the number ZZ; take it away"),
+        ("P_x.json", "is not named as its result, P_preconditions.json; rename it or take it away"),
+        ("01_BASELINE.json", "is not named as its result, 01_baseline.json; rename it or take it away"),
+    ],
+)
+def test_a_file_that_no_run_makes_is_refused_before_anything_is_measured(copied, name, said) -> None:
+    stray(copied, name)
+    before = {path.name: path.stat().st_mtime_ns for path in copied.iterdir()}
+    with pytest.raises(results_io.UserError, match=re.escape(f"{copied / name} ")) as refused:
+        integrity.require_named(copied)
+    assert str(refused.value).endswith(said)
+    results = copied.parent.parent.parent
+    outcome = command("task=ioi", "calibration=all", *SMALL, f"results={results}")
+    assert outcome.code == 2 and outcome.errors.strip().endswith(said) and "\n" not in outcome.errors.strip()
+    assert {path.name: path.stat().st_mtime_ns for path in copied.iterdir()} == before
+
+
+def test_a_result_under_another_name_is_refused_and_verify_says_so(copied) -> None:
+    """The run would measure it again beside the renamed file, and then refuse the two."""
+    (copied / "01_baseline.json").rename(copied / "01_other.json")
+    (copied / "73_distributional_characterization.json").rename(copied / "73_x.json")
+    with pytest.raises(results_io.UserError, match=r"01_other.json is not named as its result, 01_baseline.json"):
+        integrity.require_named(copied)
+    outcome = command("verify", f"from={copied}")
+    assert outcome.code == 1 and "01_other.json is not named as its result" in outcome.said.replace("\n", " ")
 
 
 def test_a_circuit_that_the_search_did_not_write_is_named(tmp_path) -> None:

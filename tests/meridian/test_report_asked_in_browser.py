@@ -18,7 +18,7 @@ import pytest
 import results_io
 from calibrations.number_format import three_digits
 from meridian import report
-from meridian.report import head_facts
+from meridian.report import head_facts, prompt_table
 from meridian.run_folder import RunFolder
 from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, contrast, mixed, show, wait
 from tests.meridian.judged import judged
@@ -421,16 +421,23 @@ def test_edges_and_discs_stand_out_in_both_themes(page) -> None:
 
 
 def test_the_prompt_on_which_the_circuit_fails_worst_comes_first(page, run) -> None:
-    lost = run.evidence.clean - run.evidence.ablated("circuit")
-    worst = run.require("01")["data"]["prompt_id"][run.evidence.rows[int(lost.argmax())]]
+    """Of all prompts, and by size: a circuit that gives more than the model is as far from it as one that gives less."""
+    table = prompt_table.of(run)
+    lost = np.array(table.clean) - np.array(table.circuit)
+    largest = int(abs(lost).argmax())
+    worst = table.id[largest]
     first = "return document.querySelector('table.prompts tbody tr').dataset.id"
     assert page.execute_script(first) == worst
     cells = rows(page, "table.prompts tbody tr")
-    assert len(cells) == 25 and float(cells[0][4]) == pytest.approx(float(lost.max()), abs=0.006)
+    assert len(cells) == 25 and float(cells[0][4]) == pytest.approx(float(lost[largest]), abs=0.006)
     assert float(cells[0][5]) == pytest.approx(
         float(cells[0][3]) / float(cells[0][2]), abs=0.01
     )  # the share that is kept
-    assert [float(row[4]) for row in cells] == sorted((float(row[4]) for row in cells), reverse=True)
+    assert [abs(float(row[4])) for row in cells] == sorted((abs(float(row[4])) for row in cells), reverse=True)
+    one(page, "th[data-key=kept] button").click()
+    far = [abs(float(row[5]) - 1) for row in rows(page, "table.prompts tbody tr") if row[5] != "–"]
+    assert far == pytest.approx(sorted(far, reverse=True), abs=0.011) and far[0] > 0.1
+    one(page, "th[data-key=lost] button").click()
     for column, how in (("lost", "D of the same prompt, data.clean_logit_diff["), ("kept", "this divided by D of")):
         address = one(page, f"table.prompts td[data-label={column}] a.n").get_attribute("href")
         assert "json=20_" in address and quote(how, safe="") in address
@@ -480,18 +487,18 @@ def test_prompts_sort_filter_and_grow(page, run) -> None:
     button.click()
     shown = [float(row[2]) for row in rows(page, "table.prompts tbody tr")]
     assert shown == sorted(shown, reverse=True) and shown[0] == pytest.approx(
-        float(run.evidence.clean.max()), abs=0.006
+        max(prompt_table.of(run).clean), abs=0.006
     )
     assert one(page, "th[data-key=clean]").get_attribute("aria-sort") == "descending"
     button.click()
     assert float(rows(page, "table.prompts tbody tr")[0][2]) == pytest.approx(
-        float(run.evidence.clean.min()), abs=0.006
+        min(prompt_table.of(run).clean), abs=0.006
     )
     one(page, "#prompt-more").click()
-    assert len(rows(page, "table.prompts tbody tr")) == min(50, len(run.evidence.rows))
+    assert len(rows(page, "table.prompts tbody tr")) == min(50, len(prompt_table.of(run).id))
     template = run.evidence.templates[0]
     ui.Select(one(page, "#prompt-template")).select_by_value(str(template))
-    ui.Select(one(page, "#prompt-split")).select_by_value("")
+    assert ui.Select(one(page, "#prompt-split")).first_selected_option.text == "all prompts"
     stored = run.require("01")["data"]
     assert f"of {list(stored['template']).count(template)} prompts" in one(page, "#prompt-count").text
     assert {row[1] for row in rows(page, "table.prompts tbody tr")} == {str(template).replace("_", " ")}

@@ -409,7 +409,7 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, writt
     )
     assert html.unescape(re.sub("<[^>]+>", "", sentence)) == said
     gate = run.certificate["blocking"][str(tier + 1)][0]
-    assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} is not reached" in said
+    assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} also asks that " in said
     assert said.count(".") - len(re.findall(r"\d\.\d", said)) == 1  # one sentence
 
     def with_certificate(**changes: Any) -> str:
@@ -421,11 +421,14 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, writt
 
     assert "not shown to do the task" in with_certificate(tier=None)
     assert with_certificate(tier=4).endswith("and every gate passes.")
-    for verdict, words in (("fail", "is not true that"), ("inconclusive", "is not shown that")):
-        assert f"because it {words} " in with_certificate(tier=3, blocking={"4": [{**gate, "verdict": verdict}]})
+    for verdict, words in (("fail", ", which is not true."), ("inconclusive", ", which is not shown.")):
+        assert f"{first_screen.ASKED[gate['metric']]}{words}" in with_certificate(
+            tier=3, blocking={"4": [{**gate, "verdict": verdict}]}
+        )
     held_out = {**gate, "metric": "P.faithfulness", "split": "held_out"}
     said = with_certificate(tier=3, blocking={"4": [held_out, gate]})
-    assert "on held-out prompts (and 1 more gate below)" in said
+    found = "not true" if gate["verdict"] == "fail" else "not shown"
+    assert f"on held-out prompts, which is {found}, and 1 more gate below blocks it." in said
 
 
 @pytest.mark.sampled(3)

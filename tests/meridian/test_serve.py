@@ -65,6 +65,22 @@ def question(results: Path, **changed: str) -> dict[str, str]:
     return {**asked, "heads": "L2H1", "recipe": "zero", **changed}
 
 
+@pytest.mark.parametrize(
+    ("typed", "groups"),
+    [
+        ("", []),
+        (" , ", []),
+        ("every head", [["every head"]]),
+        ("answer promoter, l2h1", [["answer promoter"], ["L2H1"]]),
+        ("L2H1 m3@end L0H0+l1h1", [["L2H1"], ["M3@end"], ["L0H0", "L1H1"]]),
+        ("answer promoter + L2H1", [["answer promoter", "L2H1"]]),
+        ("+", []),
+    ],
+)
+def test_names_are_read_as_they_are_typed(typed, groups) -> None:
+    assert trial.groups_in(typed) == groups
+
+
 # --- what is listed and opened ---------------------------------------------------------------------------------------
 
 
@@ -293,6 +309,9 @@ def test_an_answer_is_that_of_the_lab_and_its_progress_is_told(client, shelf) ->
     names = (role, role.replace("_", " "))
     shown = [told(client, question(shelf, heads=name))[-1]["answer"]["rows"] for name in names]
     assert [(row["label"], row["estimate"]) for (row,) in shown] == [(name, shown[0][0]["estimate"]) for name in names]
+    joined = told(client, question(shelf, heads="l2h1 + L1H2, l0h3 L0H4"))[-1]["answer"]["rows"]
+    assert [row["label"] for row in joined] == ["L2H1+L1H2", "L0H3", "L0H4"]
+    assert joined[0]["estimate"] == pytest.approx(one.ablate(["L2H1", "L1H2"], "zero").estimate, abs=1e-4)
     refused = told(client, question(shelf, heads="L9H9"))[-1]["refused"]
     assert refused.startswith("L9H9 is outside model pocket") and "\n" not in refused
 

@@ -219,6 +219,13 @@ def test_of_other_rules_the_tier_that_this_code_gives_is_said(copied) -> None:
     assert found.unchecked == ["whether the calibrations give tier 4"]
 
 
+@pytest.mark.parametrize("typed", ["circuit=random", "prompts.evaluation=10", "seed=3", "calibration=[c11]"])
+def test_a_setting_that_the_check_would_ignore_is_refused(finished, typed) -> None:
+    outcome = command("verify", f"from={finished}", typed)
+    name = typed.partition("=")[0]
+    assert outcome.code == 2 and f"verify takes {name} from the run that it checks; leave it out" in outcome.errors
+
+
 @pytest.mark.slow
 def test_nothing_is_written(finished, tmp_path) -> None:
     before = {path: path.read_bytes() for path in finished.iterdir()}

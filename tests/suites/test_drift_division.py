@@ -129,6 +129,19 @@ def test_a_retired_prompt_is_asked_no_longer_and_stays_committed_to(whole, tmp_p
 
 
 @pytest.mark.slow
+def test_a_held_out_file_that_is_not_there_is_told_what_to_give(tmp_path) -> None:
+    missing = tmp_path / "none.yaml"
+    outcome = command("drift", "do=retire", f"drift.held_out={missing}", "snapshot=x@1", f"results={tmp_path / 'r'}")
+    assert outcome.code == 2
+    assert outcome.errors == (
+        f"there is no file {missing}; give the YAML file with the prompts, which do=hold_out writes for those held out\n"
+    )
+    with pytest.raises(UserError, match=r"a/b cannot be read \(Not a directory\); give a YAML file"):
+        missing.write_text("x")
+        (tmp_path / "a").write_text("x")
+        division.retire(tmp_path / "a/b", "x@1")
+
+
 def test_made_kept_asked_and_revealed_by_commands(tmp_path) -> None:
     """From one list of 72 prompts to a revealed one: divided, asked, retired, asked without it, published, and asked again."""
     from suites.drift import pocket_prompts
