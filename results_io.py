@@ -64,14 +64,31 @@ class DiskError(UserError, OSError):
 
     def __init__(self, path: str | Path, error: OSError) -> None:
         remedy = DISK.get(error.errno or 0, "give another folder")
-        reason = error.strerror or error
-        super().__init__(
-            f"{_shown(str(path))} cannot be written ({reason}); {remedy}, and run again: what was finished is kept"
-        )
+        name, reason = _shown(str(path)), error.strerror or error
+        if other := _in_the_place(Path(path), error):
+            place, reason = other
+            name, remedy = f"{place.name} in {_shown(str(place.parent))}", "delete it or move it away"
+        super().__init__(f"{name} cannot be written ({reason}); {remedy}, and run again: what was finished is kept")
         self.errno, self.strerror = error.errno, error.strerror
 
     def __str__(self) -> str:
         return str(self.args[0])  # not the text of OSError
+
+
+def _in_the_place(path: Path, error: OSError) -> tuple[Path, str] | None:
+    """(what stands in the place of a file, or of a folder below `path`; what it is instead), or None if it is not that."""
+    try:
+        if error.errno == errno.EISDIR and path.is_dir():
+            return path, "it is a folder"
+        if error.errno in (errno.ENOTDIR, errno.EEXIST) and isinstance(error.filename, str):
+            wanted = Path(error.filename)
+            below = (one for one in (wanted, *wanted.parents) if one != path and one.is_relative_to(path))
+            place = next((one for one in below if one.is_symlink() or one.exists()), None)
+            if place is not None and not place.is_dir():
+                return place, "it is a file" if place.exists() else "it is a link that leads nowhere"
+    except OSError:  # neither is known
+        pass
+    return None
 
 
 def disk_problem(error: BaseException) -> str | None:
@@ -79,7 +96,7 @@ def disk_problem(error: BaseException) -> str | None:
     if isinstance(error, DiskError):
         return str(error)
     if isinstance(error, OSError) and error.errno in DISK and error.errno not in NOT_THE_DISK:
-        return str(DiskError(error.filename or "a file", error))
+        return str(DiskError(error.filename2 or error.filename or "a file", error))
     if (
         type(error).__name__ == "OperationalError" and (text := str(error)) in DATABASE
     ):  # an error of sqlite3, which has no number

@@ -20,7 +20,7 @@ NEGATIVE = "#d55e00"
 ESTIMATE = (
     ACCENT  # an estimate that was not judged; others have their verdict's colour. Intervals and limits are in INK
 )
-PASSING, PASSING_OPACITY = ACCENT, 0.13  # the side of a limit on which a quantity passes
+PASSING, PASSING_OPACITY = ACCENT, 0.24  # the side of a limit on which a quantity passes
 PLAIN = "#ffffff"  # of nodes that are not heads
 ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # replaces colours too dark for a dark page
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")

@@ -3,6 +3,7 @@ const DASH = { q: "7 4", k: "2 4", v: null, "": null };
 const INPUTS = { q: "into queries (dashed)", k: "into keys (dotted)", v: "into values (solid)", "": "into the logits" };
 const BEND = { q: -.22, k: 0, v: .22, "": 0 };
 const SIDE = 50, EDGES = 12, GAP = { least: 36, most: 96 }, DISC = { least: 15, most: 26 };  // pixels
+const SMALLEST = .75;  // of a graph that is wider than its place; one that would have to be smaller scrolls
 const LETTER = 8, HALF_LETTER = 3.2;  // of a name in a box, and of one that its disc holds
 const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = { desk: 360, phone: 130 };  // the height of a layer, and of all in the small graph
 const EDGE = { thinnest: 1.2, thickest: 8 };
@@ -39,14 +40,14 @@ function visible(view) {
   const edges = new Map();
   for (const edge of DATA.graph.edges) {
     const from = names[edge.from], to = names[edge.to], key = [from, to, edge.input].join("|");
-    if (from === to || !view.inputs.has(edge.input)) continue;
+    if (from === to || !view.inputs.has(edge.input) || (edge.uncertain && !view.uncertain)) continue;
     const before = edges.get(key);
     if (!before) edges.set(key, { ...edge, from, to });
     else Object.assign(before, { weight: before.weight + edge.weight, low: null, high: null, uncertain: before.uncertain && edge.uncertain });
   }
   const limit = view.threshold * DATA.graph.largest;
-  const kept = [...edges.values()].filter(edge => Math.abs(edge.weight) >= limit && (view.uncertain || !edge.uncertain));
-  return { nodes: [...nodes.values()], edges: kept.sort((a, b) => Math.abs(a.weight) - Math.abs(b.weight)), all: edges.size };
+  const kept = [...edges.values()].filter(edge => Math.abs(edge.weight) >= limit);
+  return { nodes: [...nodes.values()], edges: kept.sort((a, b) => Math.abs(a.weight) - Math.abs(b.weight)) };
 }
 
 function lay(nodes, width) {
@@ -87,7 +88,8 @@ function drawGraph(graph) {
   const layerNames = levels.map((level, place) => element("text", { class: "layer", x: 0, y: bottom - place * height + 4 },
     level === DATA.graph.layers ? "logits" : `layer ${level}`));
   const tall = height * levels.length + 2 * EDGES;
-  const svg = element("svg", { viewBox: `0 ${-EDGES} ${full} ${tall}`, width: full, height: tall },
+  const shrunk = full > place.clientWidth && full * SMALLEST <= place.clientWidth ? place.clientWidth / full : 1;
+  const svg = element("svg", { viewBox: `0 ${-EDGES} ${full} ${tall}`, width: full * shrunk, height: tall * shrunk },
     layerNames, edges.map(edge => edgeElement(edge, at, gap)), nodes.map(node => nodeElement(node, at[node.name], large, height)));
   const focused = place.contains(document.activeElement) ? document.activeElement.dataset.node : null;
   place.replaceChildren(svg);
@@ -98,7 +100,8 @@ function drawGraph(graph) {
     const uncertain = DATA.graph.edges.filter(edge => edge.uncertain).length;
     place.dataset.edges = edges.length;
     const said = document.getElementById("graph-said");
-    if (said) said.dataset.rest = `${edges.length} of ${DATA.graph.edges.length} edges; ${uncertain} have an interval that holds 0` +
+    const drawn = view.folded.size ? `${edges.length} edges, with those of folded roles added up` : `${edges.length} of ${DATA.graph.edges.length} edges`;
+    if (said) said.dataset.rest = `${drawn}; ${uncertain} have an interval that holds 0` +
       `${view.uncertain ? "" : " and are hidden"}.`;
     tell(null);
   }

@@ -450,8 +450,13 @@ def content_of(path: Path) -> dict[str, Any]:
     """The content of a file with a list of `prompts`. UserError for anything else."""
     try:
         data = bounded_yaml.read(path)
+    except FileNotFoundError as error:
+        raise UserError(
+            f"there is no file {path}; give the YAML file with the prompts, which do=hold_out writes for those held out"
+        ) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or " ".join(str(error).split())[:200]
+        raise UserError(f"{path} cannot be read ({reason}); give a YAML file") from error
     if not isinstance(data, dict):
         raise UserError(f"{path} is no mapping; expected `prompts:` with a list")
     prompts = data.get("prompts")
