@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -217,7 +218,9 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
     encode = Encoder(tokenizer)
     rows = [_tokenize_row(task, example, encode) for example in examples]
     _require_one_length_per_template(task, examples, rows)
-    pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)  # never attended to
+    rows_known = getattr(tokenizer, "embedding_rows", None) or math.inf
+    ids = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    pad = next(index for index in ids if index is not None and index < rows_known)  # never attended to
     roles = list(rows[0]["positions"])
     return PromptSet(
         task=task.name,

@@ -318,11 +318,13 @@ def _mapping_in(path: Path) -> dict[str, Any]:
 def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -> None:
     """Raises UserError for a tokenizer of another model: two words with one id, or an id without a row in the embedding.
 
-    Special tokens without a use here may lack a row: Gemma 3's text model has none for the image token.
+    Added tokens may lack a row, unless texts begin or end with them or unknown words become them. Fine-tuned models add tokens
+    for padding or tools, and Gemma 3's text model has no row for the image token. A prompt with such a token is refused where it
+    is encoded.
     """
-    ids, added = tokenizer.get_vocab(), tokenizer.added_tokens_decoder
-    used = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
-    idle = {index for index, token in added.items() if token.special} - set(used)
+    ids = tokenizer.get_vocab()
+    used = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    idle = set(tokenizer.added_tokens_decoder) - set(used)
     rows = getattr(config, "vocab_size", None)
     word = next((word for word, at in ids.items() if at < 0 or (rows and at >= rows and at not in idle)), None)
     if word is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -49,7 +50,7 @@ def show(run: RunFolder, console: Console, again: str, details: Sequence[tuple[s
     console.print(Text(certificate_table.tier_sentence(stored), style="bold"), width=width)
     told = [*_lines(run), *([("Next", again)] if again else []), *details]
     for name, text in told:
-        if name in COPIED and len(text) > width - NAME - GAP:
+        if name in COPIED and cell_len(str(text)) > width - NAME - GAP:
             line = Text.assemble((name.ljust(NAME + GAP), "dim"), text)
             console.print(line, soft_wrap=True, highlight=False)
         else:

@@ -91,14 +91,21 @@ RESOLVER = re.compile(r"\$\{\s*([\w.]+)\s*:\s*([^,}]*)(,)?")  # ${oc.env:NAME} o
 FROM_ENVIRONMENT = "oc.env"
 NUMBER = re.compile(r"[+-]?\d+(\.\d*)?(e[+-]?\d+)?", re.IGNORECASE)
 SWEPT_RANGE = re.compile(r"range\(([^()]*)\)")
-SECRET_IN_ADDRESS = re.compile(  # a query, or user:password@; a path may hold an @
-    r"://\S*\?|://[^\s/?#]*@|://[^\s/:]*:(?!\d+/)\S*@|url[\w.]*[\"']?\s*[=:](?!\?{3}$)([^/]*@|.*\?)",
+OF_ADDRESS = (
+    r"(?:^[+~]*[\w./]*|[{,(]\s*[\"']?[\w./]*)url[\w.]*[\"']?\s*[=:]"  # the name of a setting that takes an address
+)
+SECRET_IN_ADDRESS = re.compile(  # user:password@, a key in a query, any query where an address is asked for
+    rf"://[^\s/?#]*@|://[^\s/:]*:(?!\d+/)\S*@|://\S*\?\S*(?:key|token|secret|passw|auth)[\w-]*=|^[^=]*://\S*\?|{OF_ADDRESS}(?!\?{{3}}$)(?:[^/]*@|[^?#]*:[^/]*@|.*\?)",
     re.IGNORECASE | re.DOTALL,
 )
 NAMED = re.compile(r"[+~]*([\w./-]+)(?:@[\w.]*)?=")  # an override that begins with its setting
 ASKERS = ("model", "judge")  # sections with an address and a key
-SECRETS = r"[\w./]*(?:_key|apikey|token(?!s)|secret|password)[\w.]*"  # settings whose values may be a secret, typed by mistake
-OF_SECRETS = re.compile(rf"(?<![\w./])({SECRETS})=(?:\[[^][]*\]|\{{[^{{}}]*\}}|\S+)", re.IGNORECASE)
+SECRETS = r"[\w./-]*(?:[_-]key|apikey|token(?!s)|secret|password)[\w.]*"  # settings whose values may be a secret
+VALUE = r"(?:\[[^][]*\]|\{[^{}]*\}|[(\"']\S+(?:\s(?!is\b)\S+)*|\S+)"  # a bracket or quote that nothing closes runs on
+OF_SECRETS = re.compile(
+    rf"(?<![\w./])({SECRETS}\s?=|[{{,]\s*[\"']?{SECRETS}[\"']?\s*:|^[+~]*{SECRETS}:|--?{SECRETS}\s(?!is\b))\s*{VALUE}",
+    re.IGNORECASE,
+)
 BY_SUITE = ("gate.margins", "gate.floors")  # tables that ship empty, so that Hydra takes no key unless it is added
 WORD = 200  # characters of a word in a refusal; a longer one is cut
 LONG_WORD = re.compile(rf"\S{{{2 * WORD},}}")
@@ -381,7 +388,7 @@ def _require_bounded(text: str) -> None:
 def _require_one_value(text: str) -> None:
     """UserError for a function of Hydra that gives several values, outside a multirun."""
     key, _, value = text.partition("=")
-    if key not in FOLDERS and SWEEPS.fullmatch(value.strip()):
+    if not (key in FOLDERS or key.endswith(".path")) and SWEEPS.fullmatch(value.strip()):
         raise UserError(f"{ranges.shown(text)} stands for several values; write one value, or -m for a run of each")
 
 
@@ -540,7 +547,7 @@ def _not_understood(override: str, reason: str = "") -> str:
 def _refuse(sentence: str) -> int:
     _said.add(sentence)
     line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
-    line = OF_SECRETS.sub(r"\1=***", line)
+    line = OF_SECRETS.sub(r"\1***", line)
     line = LONG_WORD.sub(lambda found: f"{found[0][:WORD]}...", line)
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     from circuits.measure import Plan
 
 CHECKED_ALONE = ("model", "engine")  # settings of the check that need not be those of the run
-OF_THE_CHECK = ("command", "from", "verify", "verbose", "results")  # settings that are not the run's
+OF_THE_CHECK = (
+    "command",
+    "from",
+    "verify",
+    "verbose",
+    "results",
+    "force",
+    "tracker",
+)  # settings that are not the run's
 WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # the same for rows, which may have moved
 CIRCUIT_PATH, CIRCUIT_FILE = "circuit.path", "circuit=file"  # the same for a circuit file
 SELECTED = "select"  # the section that calibration=... sets
@@ -140,7 +148,7 @@ class Verification:
     def _measurements(self) -> int:
         numbers = set(self.certificate["inputs_sha256"]) - set(self.certificate["inputs"].values())
         beside = {path.name.partition("_")[0]: path for path in sorted(self.folder.glob(integrity.NUMBERED))}
-        for path in beside.values():
+        for path in sorted(self.folder.glob(integrity.NUMBERED)):
             if (reason := integrity.misnamed(path)) is not None:
                 raise Break(f"{path} {reason}")
         for number in beside.keys() - set(self.certificate["inputs_sha256"]):

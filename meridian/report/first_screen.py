@@ -121,7 +121,8 @@ def why(run: RunFolder, rest: str = " below") -> str:
     if not gates:
         return f"{holds}."
     found = "not true" if gates[0]["verdict"] == "fail" else "not shown"
-    return f"{holds}; tier {tier + 1} also asks that {asked(gates[0])}, which is {found}{_more(gates, rest)}."
+    also = "also " if tier else ""
+    return f"{holds}; tier {tier + 1} {also}asks that {asked(gates[0])}, which is {found}{_more(gates, rest)}."
 
 
 def kept_number(run: RunFolder) -> tuple[str, FieldSource] | None:
@@ -155,4 +156,4 @@ def _kept_text(record: Mapping[str, Any]) -> str:
 
 def _more(gates: Sequence[Mapping[str, Any]], where: str) -> str:
     rest = len(gates) - 1
-    return f", and {rest} more gate{'s' * (rest > 1)}{where} block{'s' * (rest == 1)} it" if rest else ""
+    return f", and {rest} more gate{'s' * (rest > 1)}{where} block{'s' * (rest == 1)} that tier" if rest else ""

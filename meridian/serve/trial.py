@@ -30,8 +30,6 @@ TEXTS = ("run", "kind", "prompt", "answer", "foil", "heads", "recipe", "directio
 HALF = re.compile("[\ud800-\udfff]")
 NODE = re.compile(r"([lm]\d+(?:h\d+)?)(@.+)?", re.IGNORECASE)
 TOGETHER = "+"  # between names that are taken together
-NODE = re.compile(r"([lm]\d+(?:h\d+)?)(@.+)?", re.IGNORECASE)
-TOGETHER = "+"  # between names that are taken together
 LIBRARIES = "loading the libraries; the first question takes up to a minute, the next ones do not"
 LONGEST = 20_000  # characters of a text in a question
 

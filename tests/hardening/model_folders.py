@@ -215,13 +215,10 @@ WRONG: dict[str, Change] = {
         TOKENIZER, "model", {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}
     ),
     "a template of no tokens": key(TOKENIZER, "post_processor", EMPTY_TEMPLATE),
-    "an added id beyond the embedding": added(900),
     "an added id beyond it that ends a text": lambda folder: (
         added(900, special=True)(folder),
         key(SETTINGS, "eos_token", "Zed")(folder),
     ),
-    "a decoder's id beyond the embedding": key(SETTINGS, "added_tokens_decoder", DECODER),
-    "added_tokens.json beyond the embedding": text(ADDED, '{"Zed": 900}'),
     "added_tokens.json a list": text(ADDED, "[]"),
     "added_tokens.json in words": text(ADDED, '{"Zed": "nine"}'),
     "a processor's id beyond the embedding": key(TOKENIZER, "post_processor", BEYOND),
@@ -242,6 +239,14 @@ WRONG: dict[str, Change] = {
     "a key of the loader": key(SETTINGS, "token", "x"),
     "a third key of the loader": key(SETTINGS, "config", "x"),
     "another key of the loader": key(SETTINGS, "pretrained_model_name_or_path", "x"),
+    "a begin of texts without a row": lambda folder: (
+        added(680, special=True)(folder),
+        key(SETTINGS, "bos_token", "Zed")(folder),
+    ),
+    "unknown words without a row": lambda folder: (
+        added(680, special=True)(folder),
+        key(SETTINGS, "unk_token", "Zed")(folder),
+    ),
     "bos beyond the vocabulary": key(CONFIG, "bos_token_id", 680),
     "bos in words": key(CONFIG, "bos_token_id", "one"),
     "bos below 0": key(CONFIG, "bos_token_id", -1),
@@ -259,6 +264,14 @@ SOUND: dict[str, Change] = {
     "several ends": key(CONFIG, "eos_token_id", [1, 2]),
     "GPT-2's own ids, which transformers writes beside any vocabulary": key(CONFIG, "bos_token_id", 50256),
     "an image's token without a row, as in Gemma 3": added(680, special=True, content="<image_soft_token>"),
+    # fine-tuned models add tokens for tools and for padding; a prompt with one of them is refused where it is encoded
+    "an added id beyond the embedding": added(900),
+    "a decoder's id beyond the embedding": key(SETTINGS, "added_tokens_decoder", DECODER),
+    "added_tokens.json beyond the embedding": text(ADDED, '{"Zed": 900}'),
+    "padding without a row": lambda folder: (
+        added(680, special=True)(folder),
+        key(SETTINGS, "pad_token", "Zed")(folder),
+    ),
     "an added token with a row": added(5, content="01"),
     "no longest text": key(SETTINGS, "model_max_length", None),
     "a longest text of 1e30": key(SETTINGS, "model_max_length", 1e30),

@@ -89,6 +89,23 @@ def test_every_text_in_configs_has_a_range_or_is_checked_where_it_is_used() -> N
     assert sorted(name for name in names if not CHECKED_WHERE_USED.fullmatch(name)) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        ("figures.only", ("circuit", ["circuit", "heads_*"], [], None), (5, True, [1, 2], [["a"]], {"a": "b"})),
+        ("experiment.only", (["sound", "backup"], None), ("sound", 5, [5], [["sound"]])),
+        ("experiment.methods", (["EAP-IG"], None), ("EAP-IG", [5])),
+        ("experiment.facts", ("facts.yaml", None), (5, ["facts.yaml"])),
+    ],
+)
+def test_names_are_texts_or_lists_of_texts(name, allowed, refused) -> None:
+    for value in allowed:
+        ranges.check(name, value, None)
+    for value in refused:
+        with pytest.raises(UserError, match=f"^{name}=.*; use "):
+            ranges.check(name, value, None)
+
+
 def test_every_range_is_that_of_some_setting() -> None:
     used = {ranges.of(name) for name, _ in shipped()}
     optional = {"model.intervention.heads[]", "model.intervention.kind", "model.intervention.reference[]"}
@@ -359,6 +376,34 @@ def test_what_only_hydra_would_take_is_one_sentence(line, sentence, monkeypatch)
 
 @pytest.mark.parametrize(
     "text",
+    [
+        "task.path=/data/curl=me@x/a.csv",
+        "from=results/url=v1@2",
+        "task.path=choice(1).csv",
+        "model.name=see https://a.b/c?d=e",
+    ],
+)
+def test_a_path_or_text_with_a_link_is_no_secret(text) -> None:
+    assert commandline.SECRET_IN_ADDRESS.search(text) is None
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "model.api_key=(sk abc def",
+        "model={api_key: sk-abc",
+        "seed={token: sk-abc}",
+        "model.api-key=sk-abc=(",
+        "api_key:sk-abc",
+    ],
+)
+def test_what_looks_like_a_typed_key_is_masked(typed, only_started) -> None:
+    outcome = command(typed)
+    assert outcome.code == USER_ERROR and "***" in outcome.errors and not re.search("sk|abc|def", outcome.errors)
+
+
+@pytest.mark.parametrize(
+    "text",
     ["calibration.c16.icc_above=${.x}", "seed=${seed}", "seed=${calibration.c30.seeds.x}", "seed=${model.name.x}"],
 )
 def test_a_reference_that_leads_nowhere_is_one_sentence_without_a_class(text, only_started) -> None:
@@ -400,6 +445,7 @@ def test_a_reference_in_place_of_a_choice_is_named(only_started) -> None:
             ("http://me:sk-abc@127.0.0.1", "an address", "api_key_env"),
             ("-http://me:sk-abc@127.0.0.1", "an address", "api_key_env"),
             ("task=http://h/?key=sk-abc", "task", "api_key_env"),
+            ("model.base_url=http:/me:sk-abc@host/v1", "model.base_url", "model.api_key_env"),
             ("results=http://h/?key=sk-abc", "results", "api_key_env"),
         )
     ],

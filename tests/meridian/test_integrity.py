@@ -162,6 +162,14 @@ def test_a_file_that_no_run_makes_is_refused_before_anything_is_measured(copied,
     assert {path.name: path.stat().st_mtime_ns for path in copied.iterdir()} == before
 
 
+def test_a_sound_result_of_another_number_stands_under_its_own_name(copied) -> None:
+    results_io.write(copied / "V5_x.json", {"number": "V5", "id": "y", "schema_version": 1})
+    with pytest.raises(results_io.UserError, match=r"V5_x.json is not named as its result, V5_y.json"):
+        integrity.require_named(copied)
+    (copied / "V5_x.json").rename(copied / "V5_y.json")
+    integrity.require_named(copied)
+
+
 def test_a_result_under_another_name_is_refused_and_verify_says_so(copied) -> None:
     """The run would measure it again beside the renamed file, and then refuse the two."""
     (copied / "01_baseline.json").rename(copied / "01_other.json")

@@ -354,11 +354,16 @@ def test_the_head_that_matters_most_outside_is_the_one_of_the_gate(run, measured
     page = re.search('<p id="decisive-outside">(.*?)</p>', written, re.DOTALL)[1]
     (layer, head), side = (
         most["heads"][0],
-        {"circuit": "added to the circuit it is worth", "model": "without it the model"},
+        {"circuit": "Added to the circuit, it is worth", "model": "Without it, the model loses"},
     )
     said = " ".join(re.sub("<[^>]+>", "", page).split())
-    assert f"matters most is L{layer}H{head} by the gate that decides, P.outside: {side[most['side']]}" in said
-    assert f"{number(most['share'])} [" in said and said.endswith(f"where the limit is {number(most['limit'])}.")
+    assert (
+        f"matters most is L{layer}H{head}, as P.outside measures it, the gate that decides. {side[most['side']]}"
+        in said
+    )
+    assert f"{number(most['share'])} [" in said and said.endswith(
+        f"; the limit is {number(most['limit'])} on either side of 0."
+    )
 
 
 def test_without_methods_there_is_no_disagreement(run) -> None:
@@ -409,7 +414,7 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, writt
     )
     assert html.unescape(re.sub("<[^>]+>", "", sentence)) == said
     gate = run.certificate["blocking"][str(tier + 1)][0]
-    assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} also asks that " in said
+    assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} {'also ' * bool(tier)}asks that " in said
     assert said.count(".") - len(re.findall(r"\d\.\d", said)) == 1  # one sentence
 
     def with_certificate(**changes: Any) -> str:
@@ -428,7 +433,7 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, writt
     held_out = {**gate, "metric": "P.faithfulness", "split": "held_out"}
     said = with_certificate(tier=3, blocking={"4": [held_out, gate]})
     found = "not true" if gate["verdict"] == "fail" else "not shown"
-    assert f"on held-out prompts, which is {found}, and 1 more gate below blocks it." in said
+    assert f"on held-out prompts, which is {found}, and 1 more gate below blocks that tier." in said
 
 
 @pytest.mark.sampled(3)

@@ -64,6 +64,14 @@ def test_folders_are_looked_through_to_a_depth_and_by_no_link(tmp_path) -> None:
     assert list(run_folder.below(tmp_path / "nowhere", "x.json")) == []
 
 
+def test_a_certificate_that_is_no_file_is_named_and_no_other_folder_offered(tmp_path) -> None:
+    (tmp_path / "certificate.json").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(
+        UserError, match=r"certificate.json is not a file; delete it and run the command of that folder"
+    ):
+        run_folder.certified(tmp_path)
+
+
 def test_folders_are_found_to_the_same_depth_and_links_are_not_followed(tmp_path) -> None:
     for depth in range(7):
         (tmp_path.joinpath(*"abcdef"[:depth]) / "suites").mkdir(parents=True)

@@ -128,7 +128,6 @@ def test_a_retired_prompt_is_asked_no_longer_and_stays_committed_to(whole, tmp_p
             division.retire(secret, one)
 
 
-@pytest.mark.slow
 def test_a_held_out_file_that_is_not_there_is_told_what_to_give(tmp_path) -> None:
     missing = tmp_path / "none.yaml"
     outcome = command("drift", "do=retire", f"drift.held_out={missing}", "snapshot=x@1", f"results={tmp_path / 'r'}")
@@ -142,6 +141,7 @@ def test_a_held_out_file_that_is_not_there_is_told_what_to_give(tmp_path) -> Non
         division.retire(tmp_path / "a/b", "x@1")
 
 
+@pytest.mark.slow
 def test_made_kept_asked_and_revealed_by_commands(tmp_path) -> None:
     """From one list of 72 prompts to a revealed one: divided, asked, retired, asked without it, published, and asked again."""
     from suites.drift import pocket_prompts
