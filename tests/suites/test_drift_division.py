@@ -143,13 +143,13 @@ def test_a_held_out_file_that_is_not_there_is_told_what_to_give(tmp_path) -> Non
 
 @pytest.mark.slow
 def test_made_kept_asked_and_revealed_by_commands(tmp_path) -> None:
-    """From one list of 72 prompts to a revealed one: divided, asked, retired, asked without it, published, and asked again."""
+    """From one list of 132 prompts to a revealed one: divided, asked, retired, asked without it, published, and asked again."""
     from suites.drift import pocket_prompts
 
     folder, public, secret = tmp_path / "all", tmp_path / "public", tmp_path / "held-out.yaml"
     folder.mkdir()
     known = yaml.safe_load((corpus.FOLDER / "pocket" / corpus.FILE).read_text())
-    rows = pocket_prompts.draw("of a test", 24)
+    rows = pocket_prompts.draw("of a test", 44)
     (folder / corpus.FILE).write_text(yaml.safe_dump({**{k: known[k] for k in SEEN if k in known}, "prompts": rows}))
     results = f"results={tmp_path / 'results'}"
     done = command(
