@@ -282,7 +282,7 @@ class RunComparison:
         }
 
     def figures(self, file: str = FILE) -> list[Forest | HeatMap]:
-        """Differences of shares with their intervals, and every head's differences by layer and head where there is one.
+        """Differences of shares with their intervals, and every head's differences by layer and head.
 
         `file`: the name of the result that holds the numbers, for the captions; empty if none was written.
         """
@@ -302,7 +302,7 @@ class RunComparison:
                     level=LEVEL,
                 )
             )
-        return found + [_heat_map(one, basis, source) for one in self.heads if np.any(one.b != one.a)]
+        return found + [_heat_map(one, basis, source) for one in self.heads]
 
 
 def chance_overlap(

@@ -32,7 +32,7 @@ from calibrations.number_format import rounded
 from circuits.circuit import PRIMARY_RECIPES
 from meridian import ranges, report, run_comparison
 from meridian.figures import static
-from meridian.figures.values import Figure
+from meridian.figures.values import Figure, HeatMap
 from meridian.report import folder_page, pages
 from meridian.report.certificate_section import gate_name
 from meridian.serve.shelf import Shelf
@@ -247,8 +247,12 @@ def _parted(path: str, shelf: Shelf) -> tuple[str, str]:
 
 
 def _drawn(figures: Any) -> list[tuple[Figure, str]]:
-    """Each figure with its picture as a data URL."""
-    return [(one, f"data:image/svg+xml;base64,{_picture(one)}") for one in figures]
+    """Each figure with its picture as a data URL, but no map on which nothing differs."""
+    return [(one, f"data:image/svg+xml;base64,{_picture(one)}") for one in figures if not _is_blank(one)]
+
+
+def _is_blank(figure: Figure) -> bool:
+    return isinstance(figure, HeatMap) and not any(value for row in figure.values for value in row)
 
 
 def _picture(figure: Figure) -> str:
