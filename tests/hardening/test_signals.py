@@ -18,6 +18,15 @@ import run
 from results_io import UserError
 from tests.commandline import ROOT, SMALL, command
 
+
+@pytest.fixture(autouse=True)
+def hanging_up_is_heard():
+    """Tests that run under nohup pass the ignored signal on to the processes that they start."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 PROGRAM = """
 import sys, interruption
 interruption.take_over()
