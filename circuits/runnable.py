@@ -147,14 +147,7 @@ def _require_plain(stored: Mapping[str, Any], path: Path) -> None:
         most = next((most for pattern, most in RANGES.items() if pattern.search(name)), None)
         if most and value is not None and (not isinstance(value, (int, float)) or not 0 <= value <= most):
             raise UserError(f"{path} has {name} {_cut(value)}, and a number from 0 to {most:g} is expected; {remedy}")
-    beside = path.with_name("generation_config.json")
-    if beside.is_file():
-        try:
-            found = json.loads(beside.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{beside} cannot be read as JSON; copy it there anew, or leave it out") from error
-        if not isinstance(found, dict):
-            raise UserError(f"{beside} holds no keys with values; copy it there anew, or leave it out")
+    _mapping_in(path.with_name("generation_config.json"), "copy it there anew, or leave it out")
 
 
 def _require_block(stored: Mapping[str, Any], path: Path) -> None:
@@ -302,16 +295,16 @@ def require_tokenizer_files(folder: Path) -> None:
             )
 
 
-def _mapping_in(path: Path) -> dict[str, Any]:
+def _mapping_in(path: Path, remedy: str = "copy the model's own there") -> dict[str, Any]:
     """The keys and values of a JSON file; none if it is not there. Raises UserError if it holds anything else."""
     if not path.is_file():
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path} cannot be read as JSON; copy the model's own there") from error
+        raise UserError(f"{path} cannot be read as JSON; {remedy}") from error
     if not isinstance(found, dict):
-        raise UserError(f"{path} holds no keys with values; copy the model's own there")
+        raise UserError(f"{path} holds no keys with values; {remedy}")
     return found
 
 
