@@ -147,10 +147,11 @@ class Verification:
 
     def _measurements(self) -> int:
         numbers = set(self.certificate["inputs_sha256"]) - set(self.certificate["inputs"].values())
-        beside = {path.name.partition("_")[0]: path for path in sorted(self.folder.glob(integrity.NUMBERED))}
+        paths = sorted(self.folder.glob(integrity.NUMBERED))
+        beside = {path.name.partition("_")[0]: path for path in paths}
         for number in beside.keys() - set(self.certificate["inputs_sha256"]):
             raise Break(f"{beside[number]} is not listed by {CERTIFICATE}, so it was put there afterwards")
-        for path in sorted(self.folder.glob(integrity.NUMBERED)):
+        for path in paths:
             if (reason := integrity.misnamed(path)) is not None:
                 raise Break(f"{path} {reason}")
         for number in sorted(numbers):
